@@ -1,0 +1,32 @@
+# Two commands are enough on a fresh machine with Python 3.11 and pip: `make demo` and `make test`.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test test-all lint bench clean
+
+# The stamp makes an interrupted set-up start again instead of counting as done.
+.venv: .venv/.installed
+.venv/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+demo: .venv
+	$(BIN)/eesvm demo -o demo --overwrite
+
+test: .venv
+	$(BIN)/python -m pytest -n 2
+
+test-all: .venv
+	$(BIN)/python -m pytest -n 2 -m 'slow or not slow'
+
+lint: .venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv
+	$(BIN)/python benchmarks/bench_search.py
+
+clean:
+	rm -rf .venv demo build .pytest_cache .ruff_cache .mypy_cache .hypothesis

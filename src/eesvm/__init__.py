@@ -1,0 +1,26 @@
+"""Ensembles of Exemplar SVMs and their joint calibration: the public names."""
+
+from eesvm import metrics
+from eesvm._validation import InputError
+from eesvm._version import __version__
+from eesvm.calibration.exact import solve
+from eesvm.calibration.independent import AffineCalibrator, IsotonicCalibrator, SigmoidCalibrator, Uncalibrated
+from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
+from eesvm.persistence import load_calibration, save_calibration
+
+__all__ = [
+    "AffineCalibrator",
+    "CalibrationProblem",
+    "CalibrationResult",
+    "InputError",
+    "IsotonicCalibrator",
+    "JointCalibrator",
+    "SigmoidCalibrator",
+    "Uncalibrated",
+    "__version__",
+    "load_calibration",
+    "metrics",
+    "save_calibration",
+    "solve",
+]

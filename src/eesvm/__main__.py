@@ -1,0 +1,8 @@
+"""`python -m eesvm`, the same as the command `eesvm`."""
+
+import sys
+
+from eesvm.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Score tables in, thresholds and evidence out. Images, networks and files are no business of this package."""

@@ -1,0 +1,132 @@
+"""What every search shares: limits, progress, and the record of loss and bound over time.
+
+In: the limits a caller set. Out: for the search, "stop now, because ..."; for the caller, progress and a history.
+Absent on purpose: anything about how solutions are found.
+
+Before: `problem`. After: `heuristics`, `exhaustive`, `algorithm1`.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+
+_CHUNK_SECONDS = 0.1  # how long a compiled kernel runs before limits and Ctrl-C are looked at again
+_PROGRESS_SECONDS = 0.2  # how often progress is reported while nothing improves
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress callback receives."""
+
+    seconds: float
+    loss: float  # of the best solution so far, inf before the first
+    lower_bound: float
+    n_nodes: int
+    time_limit: float | None
+
+    @property
+    def gap(self) -> float:
+        return relative_gap(self.loss, self.lower_bound)
+
+
+ProgressCallback = Callable[[Progress], object]
+
+
+class Run:
+    """One run of a search: its clock, its limits, its best loss and bound so far."""
+
+    def __init__(
+        self,
+        time_limit: float | None = None,
+        node_limit: int | None = None,
+        gap: float = 0.0,
+        progress: ProgressCallback | None = None,
+    ) -> None:
+        self.time_limit, self.node_limit, self.gap = time_limit, node_limit, gap
+        self.loss, self.lower_bound, self.n_nodes = math.inf, 0.0, 0
+        self.history: list[tuple[float, float, float]] = []
+        self.is_interrupted = False
+        self._progress = progress
+        self._started = time.perf_counter()
+        self._reported = -math.inf
+        self._chunk = 64
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._started
+
+    def record(self, loss: float | None = None, lower_bound: float | None = None, n_nodes: int | None = None) -> None:
+        """Note a new state of the search; worse losses and weaker bounds than those held change nothing."""
+        better = (loss is not None and loss < self.loss) or (lower_bound is not None and lower_bound > self.lower_bound)
+        self.loss = min(self.loss, math.inf if loss is None else loss)
+        self.lower_bound = max(self.lower_bound, 0.0 if lower_bound is None else lower_bound)
+        self.n_nodes = self.n_nodes if n_nodes is None else n_nodes
+        if better and self.loss < math.inf:
+            self.history.append((self.seconds, self.loss, self.lower_bound))
+        if self._progress is not None and (better or self.seconds - self._reported > _PROGRESS_SECONDS):
+            self._reported = self.seconds
+            self._progress(Progress(self._reported, self.loss, self.lower_bound, self.n_nodes, self.time_limit))
+
+    def is_out_of_time(self) -> bool:
+        """Whether to end with what there is, because of the time limit or Ctrl-C."""
+        return self.is_interrupted or (self.time_limit is not None and self.seconds >= self.time_limit)
+
+    @contextmanager
+    def patient_with_interrupts(self) -> Iterator[None]:
+        """Within, Ctrl-C asks the search to end at its next look at the limits; a second one raises at once.
+
+        A KeyboardInterrupt anywhere could hit a half-made step, or a callback of the compiler behind the kernels, where
+        it would be printed and forgotten. Python handles signals in the main thread only; elsewhere nothing changes.
+        """
+
+        def note(number: int, frame: FrameType | None) -> None:
+            if self.is_interrupted:
+                raise KeyboardInterrupt
+            self.is_interrupted = True
+
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
+
+    def stop_reason(self) -> str | None:
+        """The status to end with if a limit has been reached, else None."""
+        if self.loss <= self.lower_bound:
+            return "optimal"
+        if relative_gap(self.loss, self.lower_bound) <= self.gap:
+            return "gap_reached"
+        if self.is_out_of_time():
+            return "feasible" if self.is_interrupted else "time_limit"
+        if self.node_limit is not None and self.n_nodes >= self.node_limit:
+            return "node_limit"
+        return None
+
+    def chunk(self) -> int:
+        """How many nodes to visit before asking again."""
+        left = math.inf if self.node_limit is None else self.node_limit - self.n_nodes
+        return int(max(1, min(self._chunk, left)))
+
+    def chunk_took(self, seconds: float) -> None:
+        """Adapt the chunk, so that each takes about a tenth of a second whatever the size of the problem."""
+        if seconds < _CHUNK_SECONDS / 2:
+            self._chunk *= 2
+        elif seconds > _CHUNK_SECONDS * 2:
+            self._chunk = max(1, self._chunk // 2)
+
+
+def relative_gap(loss: float, lower_bound: float) -> float:
+    """(loss - lower_bound) / loss; 0 for a loss of zero, inf before there is a solution."""
+    if loss <= lower_bound:
+        return 0.0
+    return math.inf if loss == math.inf else (loss - lower_bound) / loss

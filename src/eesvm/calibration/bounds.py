@@ -1,0 +1,29 @@
+"""Lower bounds on the loss, each with its proof in the docstring.
+
+In: a `RankedProblem`. Out: a number that no feasible solution can beat.
+
+Before: `ranks`. After: `exhaustive`, `algorithm1`, `exact`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eesvm.calibration.ranks import RankedProblem
+
+
+def max_min_bound(ranked: RankedProblem) -> float:
+    """The largest difficulty among the positives that cannot all be left out.
+
+    Proof. Take the positives by decreasing difficulty, and the shortest prefix whose weight exceeds the budget. A
+    feasible solution leaves out no more than the budget, so it covers some p of that prefix; whichever exemplar j
+    covers p accepts all of B_j(p), which costs at least min_j cost(B_j(p)) = difficulty(p), at least the difficulty of
+    the last of the prefix. With nothing left out the prefix is the single most difficult positive.
+    """
+    difficulty, weights = ranked.difficulty[ranked.coverable], ranked.positive_weights[ranked.coverable]
+    by_difficulty = np.argsort(-difficulty, kind="stable")
+    last = int(np.searchsorted(np.cumsum(weights[by_difficulty]), ranked.left_out_budget, side="right"))
+    if last == len(weights):
+        return 0.0
+    bound = float(difficulty[by_difficulty[last]])
+    return max(0.0, bound - ranked.rounding_slack(bound))

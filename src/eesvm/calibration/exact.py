@@ -1,0 +1,158 @@
+"""solve(): one front for every search; the answer always carries its loss, a bound, the gap and why it stopped.
+
+In: a `CalibrationProblem` and limits. Out: a `CalibrationResult` whose thresholds have been checked against the scores.
+"exact" is Algorithm 1 of the paper.
+
+Before: `algorithm1`, `exhaustive`, `heuristics`. After: `joint`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from eesvm._validation import InputError, check_choice, check_number
+from eesvm.calibration.algorithm1 import ALL_OBSERVATIONS, algorithm1, tree_levels
+from eesvm.calibration.anytime import ProgressCallback, Run
+from eesvm.calibration.bounds import max_min_bound
+from eesvm.calibration.exhaustive import exhaustive
+from eesvm.calibration.heuristics import first_leaf
+from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
+from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, rank, thresholds_to_levels
+
+METHODS = ("exact", "algorithm1", "exhaustive", "greedy")
+
+
+def solve(
+    problem: CalibrationProblem,
+    method: str = "exact",
+    time_limit: float | None = None,
+    gap: float = 0.0,
+    min_recall: float = 1.0,
+    start: ArrayLike | None = None,
+    progress: ProgressCallback | None = None,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+    *,
+    node_limit: int | None = None,
+    observations: Collection[int] = ALL_OBSERVATIONS,
+    skip_satisfied: bool = True,
+) -> CalibrationResult:
+    """Find one threshold per exemplar that covers the positives at the least loss.
+
+    Parameters
+    ----------
+    problem : the scores, weights and forbidden pairs.
+    method : "exact" (the default), "algorithm1" (the paper's search), "exhaustive" (its full tree, for tiny problems)
+        or "greedy" (the first leaf of Algorithm 1).
+    time_limit : seconds after which the best solution so far is returned; Ctrl-C has the same effect at any time.
+    gap : stop when (loss - lower_bound) / loss is proven to be at most this.
+    min_recall : share of the positives' weight that must be covered, in (0, 1].
+    start : (E,) thresholds to begin with; what they leave uncovered is covered first. "exact" and "algorithm1" only.
+    progress : called with a `Progress` a few times a second and at every improvement.
+    random_state : seeds the random order of the positives when observation 4 is off.
+    n_jobs : threads that sort the scores; the result does not depend on it.
+    node_limit : stop after so many nodes of the tree.
+    observations : which of the paper's observations 1 to 4 Algorithm 1 uses.
+    skip_satisfied : give a positive that is accepted already one child instead of one per exemplar (see `algorithm1`).
+    """
+    _check_options(problem, method, time_limit, gap, min_recall, node_limit, observations, random_state, n_jobs)
+    run = Run(time_limit, node_limit, gap, progress)
+    with run.patient_with_interrupts():
+        ranked = rank(problem, min_recall, n_jobs)
+        levels, status, statistics = _search(
+            problem, ranked, run, method, start, observations, skip_satisfied, random_state
+        )
+    return _finish(problem, ranked, run, levels, status, statistics, method, min_recall)
+
+
+def _search(
+    problem: CalibrationProblem,
+    ranked: RankedProblem,
+    run: Run,
+    method: str,
+    start: ArrayLike | None,
+    observations: Collection[int],
+    skip_satisfied: bool,
+    random_state: int,
+) -> tuple[NDArray[np.int32], str, dict[str, Any]]:
+    if start is not None and method in ("exhaustive", "greedy"):
+        raise InputError(f"`start` has no use with method={method!r}")
+    if method == "exhaustive":
+        return exhaustive(ranked, run)
+    if method == "greedy":
+        return _greedy(ranked, run)
+    start_levels = None
+    if start is not None:
+        start_levels = thresholds_to_levels(problem, ranked.delta, problem.check_thresholds(start, "start"))
+    return algorithm1(ranked, run, frozenset(observations), skip_satisfied, start_levels, random_state)
+
+
+def _greedy(ranked: RankedProblem, run: Run) -> tuple[NDArray[np.int32], str, dict[str, Any]]:
+    """The first leaf alone, optimal only where the simple bound happens to meet it."""
+    sequence = tree_levels(ranked, ALL_OBSERVATIONS)
+    levels, loss = first_leaf(ranked, sequence, run)
+    run.record(loss, max_min_bound(ranked), len(sequence) + 1)
+    statistics = {"depth": len(sequence), "depth_removed": len(ranked.coverable) - len(sequence)}
+    reason = run.stop_reason()
+    return levels, reason if reason in ("optimal", "gap_reached", "time_limit") else "feasible", statistics
+
+
+def _finish(
+    problem: CalibrationProblem,
+    ranked: RankedProblem,
+    run: Run,
+    levels: NDArray[np.int32],
+    status: str,
+    statistics: dict[str, Any],
+    method: str,
+    min_recall: float,
+) -> CalibrationResult:
+    """Turn levels into thresholds and judge them by the scores themselves, independently of the search."""
+    thresholds = levels_to_thresholds(problem, ranked.delta, levels)
+    if not problem.is_feasible(thresholds, min_recall):
+        raise RuntimeError("the search returned thresholds that leave too many positives uncovered: this is a bug")
+    loss = problem.loss(thresholds)
+    return CalibrationResult(
+        thresholds=thresholds,
+        loss=loss,
+        lower_bound=min(run.lower_bound, loss),
+        status=status,
+        method=method,
+        assignment=problem.assign(thresholds),
+        recall=problem.recall(thresholds),
+        n_nodes=run.n_nodes,
+        seconds=run.seconds,
+        history=run.history,
+        statistics=statistics | {"n_positives": problem.n_positives, "n_negatives": problem.n_negatives},
+    )
+
+
+def _check_options(
+    problem: CalibrationProblem,
+    method: str,
+    time_limit: float | None,
+    gap: float,
+    min_recall: float,
+    node_limit: int | None,
+    observations: Collection[int],
+    random_state: int,
+    n_jobs: int | None,
+) -> None:
+    if not isinstance(problem, CalibrationProblem):
+        raise InputError(f"`problem` must be a CalibrationProblem, got {type(problem).__name__}")
+    check_choice(method, "method", METHODS)
+    if time_limit is not None:
+        check_number(time_limit, "time_limit", minimum=0)
+    if node_limit is not None:
+        check_number(node_limit, "node_limit", minimum=1, integer=True)
+    check_number(gap, "gap", minimum=0)
+    check_number(min_recall, "min_recall", above=0, maximum=1)
+    check_number(random_state, "random_state", minimum=0, integer=True)
+    if n_jobs is not None:
+        check_number(n_jobs, "n_jobs", minimum=1, integer=True)
+    if not set(observations) <= set(ALL_OBSERVATIONS):
+        raise InputError(f"`observations` must be some of 1, 2, 3 and 4, got {sorted(observations)}")

@@ -1,0 +1,290 @@
+"""The calibration problem and the shape of an answer (sections 3 and 4.1 of the paper).
+
+In: the scores of positive and negative windows under every exemplar, optional weights and forbidden pairs.
+Out: `CalibrationProblem`, which can judge any thresholds in plain numpy, and `CalibrationResult`.
+Absent on purpose: searching. Nothing here knows a solver, so it can be trusted to check all of them.
+
+Conventions, decided once:
+- Exemplar j accepts window x iff `s_j(x) > theta_j`, strictly. A negative that ties with a positive cannot be
+  separated from it: whoever accepts the positive accepts the negative.
+- A threshold is the mean of the lowest accepted positive score and the highest negative score below it. Where no
+  negative is below, it is half the distance to the next score above lower than that positive (half of its own size,
+  at least 0.5, where the column holds no other score). It is returned in the dtype of the scores; where rounding
+  would break the rule, it is the lower of the two scores, which still accepts the one and rejects the other.
+- An exemplar that accepts no positive is redundant: its threshold is +inf.
+
+Before: `scoring`. After: `ranks`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from eesvm._validation import FloatArray, InputError, check_scores, check_weights, row_blocks
+
+_RECALL_TOLERANCE = 1e-12  # of the total positive weight: 0.95 of 20 windows is 19, not 19.000000000000004
+
+
+class CalibrationProblem:
+    """One threshold per exemplar: accept every positive with some exemplar, and few negatives with any.
+
+    Parameters
+    ----------
+    positive_scores : (P, E) array, the score of each positive window under each exemplar, higher is better.
+    negative_scores : (N, E) array, likewise for the negative windows.
+    positive_weights : (P,) array > 0, how much each positive counts towards the recall floor. Default: 1.
+    negative_weights : (N,) array >= 0, what it costs to accept each negative. Default: 1.
+    forbidden : (P, E) bool array; where True, acceptance by that exemplar does not count as coverage of that positive
+        (a window cut from the exemplar's own training image, say). Default: nothing is forbidden.
+
+    The arrays are kept without a copy where their dtype allows it, and must not change afterwards.
+    """
+
+    def __init__(
+        self,
+        positive_scores: ArrayLike,
+        negative_scores: ArrayLike,
+        positive_weights: ArrayLike | None = None,
+        negative_weights: ArrayLike | None = None,
+        forbidden: ArrayLike | None = None,
+    ) -> None:
+        positives = check_scores(positive_scores, "positive_scores")
+        negatives = check_scores(negative_scores, "negative_scores")
+        if positives.shape[1] != negatives.shape[1]:
+            raise InputError(
+                "`positive_scores` and `negative_scores` must have one column per exemplar, "
+                f"got {positives.shape[1]} and {negatives.shape[1]} columns"
+            )
+        if positives.shape[1] == 0:
+            raise InputError("`positive_scores` has 0 columns: there is no exemplar to calibrate")
+        if len(positives) == 0:
+            raise InputError("`positive_scores` has no rows: without a positive window there is nothing to cover")
+        if len(negatives) == 0:
+            raise InputError("`negative_scores` has no rows: without a negative window every threshold is perfect")
+        dtype = np.result_type(positives, negatives)
+        self.positive_scores: FloatArray = positives.astype(dtype, copy=False)
+        self.negative_scores: FloatArray = negatives.astype(dtype, copy=False)
+        self.positive_weights = check_weights(positive_weights, len(positives), "positive_weights", allow_zero=False)
+        self.negative_weights = check_weights(negative_weights, len(negatives), "negative_weights", allow_zero=True)
+        self.forbidden = _check_forbidden(forbidden, positives.shape)
+
+    @property
+    def n_exemplars(self) -> int:
+        return self.positive_scores.shape[1]
+
+    @property
+    def n_positives(self) -> int:
+        return len(self.positive_scores)
+
+    @property
+    def n_negatives(self) -> int:
+        return len(self.negative_scores)
+
+    def __repr__(self) -> str:
+        extras = ", forbidden pairs" if self.forbidden is not None else ""
+        return (
+            f"CalibrationProblem({self.n_exemplars} exemplars, {self.n_positives} positives, "
+            f"{self.n_negatives} negatives{extras})"
+        )
+
+    def accepts(self, thresholds: ArrayLike) -> NDArray[np.bool_]:
+        """(N,) True for the negatives that some exemplar accepts."""
+        return any_accepts(self.negative_scores, self.check_thresholds(thresholds))
+
+    def covers(self, thresholds: ArrayLike) -> NDArray[np.bool_]:
+        """(P,) True for the positives that some exemplar accepts by a pair that is not forbidden."""
+        return any_accepts(self.positive_scores, self.check_thresholds(thresholds), self.forbidden)
+
+    def loss(self, thresholds: ArrayLike) -> float:
+        """Total weight of the negatives that some exemplar accepts (equation 2 of the paper)."""
+        return float(self.negative_weights[self.accepts(thresholds)].sum())
+
+    def recall(self, thresholds: ArrayLike) -> float:
+        """Share of the positives' weight that is covered."""
+        total = self.positive_weights.sum()
+        return float((total - self.positive_weights[~self.covers(thresholds)].sum()) / total)
+
+    def is_feasible(self, thresholds: ArrayLike, min_recall: float = 1.0) -> bool:
+        """Whether the positives left uncovered weigh no more than the recall floor allows."""
+        return bool(self.positive_weights[~self.covers(thresholds)].sum() <= self.left_out_budget(min_recall))
+
+    def left_out_budget(self, min_recall: float) -> float:
+        """Total weight of positives that may stay uncovered under a recall floor."""
+        total = self.positive_weights.sum()
+        return 0.0 if min_recall >= 1 else float((1.0 - min_recall) * total + _RECALL_TOLERANCE * total)
+
+    def candidate_thresholds(self, exemplar: int) -> FloatArray:
+        """The thresholds worth considering for one exemplar (section 4.1), tightest first, so in decreasing order.
+
+        The first accepts no negative (+inf where the highest window is a negative or ties with one); each further one
+        sits between a negative and the lowest of the positives that follow it upwards; the last accepts every
+        positive that may be covered.
+        """
+        negatives = np.unique(self.negative_scores[:, exemplar])
+        positives = self.positive_scores[:, exemplar]
+        if self.forbidden is not None:
+            positives = positives[~self.forbidden[:, exemplar]]
+        n_below = np.searchsorted(negatives, positives, side="left")
+        # Positives with the same negatives below them share a candidate: the one under the lowest of them.
+        lowest = np.array([positives[n_below == n].min() for n in np.unique(n_below)[::-1]], dtype=positives.dtype)
+        candidates = self._thresholds_below(np.full(len(lowest), exemplar), lowest)
+        if len(lowest) == 0 or lowest[0] <= negatives[-1]:
+            candidates = np.concatenate([np.array([np.inf], dtype=positives.dtype), candidates])
+        return candidates
+
+    def thresholds_from_lowest(self, lowest: FloatArray) -> FloatArray:
+        """(E,) thresholds just under the lowest positive score each exemplar is to accept (+inf: accept nothing)."""
+        thresholds = np.full(self.n_exemplars, np.inf, dtype=self.positive_scores.dtype)
+        exemplars = np.flatnonzero(np.isfinite(lowest))
+        thresholds[exemplars] = self._thresholds_below(exemplars, lowest[exemplars])
+        return thresholds
+
+    def assign(self, thresholds: ArrayLike) -> NDArray[np.intp]:
+        """(P,) the exemplar responsible for each positive: of those that cover it, the one with the largest margin.
+
+        Equal margins go to the lower index; -1 marks a positive that nobody covers.
+        """
+        limits = self.check_thresholds(thresholds)
+        assignment = np.empty(self.n_positives, dtype=np.intp)
+        for start, block in row_blocks(self.positive_scores):
+            rows = slice(start, start + len(block))
+            with np.errstate(over="ignore"):  # an infinite margin is the largest, as it should be
+                margins = block - limits
+            if self.forbidden is not None:
+                margins[self.forbidden[rows]] = -np.inf
+            # The decision is by comparison, not by the sign of a difference that may have been rounded to zero.
+            margins[block <= limits] = -np.inf
+            assignment[rows] = np.where(np.isneginf(margins).all(axis=1), -1, margins.argmax(axis=1))
+        return assignment
+
+    def notes(self) -> list[str]:
+        """Sentences about columns that are legal but worth knowing: one exemplar, constant or repeated columns."""
+        notes = []
+        if self.n_exemplars == 1:
+            notes.append("There is one exemplar only: its threshold sits just under its lowest positive.")
+        everything = (self.positive_scores, self.negative_scores)
+        lowest = np.minimum(*(scores.min(axis=0) for scores in everything))
+        highest = np.maximum(*(scores.max(axis=0) for scores in everything))
+        constant = np.flatnonzero(lowest == highest)
+        if len(constant):
+            notes.append(f"{_columns(constant)} constant: such an exemplar can accept everything or nothing.")
+        repeated = _repeated_columns(*everything)
+        if len(repeated):
+            notes.append(f"{_columns(repeated)} the same as an earlier column: one of each would do.")
+        return notes
+
+    def _thresholds_below(self, exemplars: NDArray[np.intp], lowest: FloatArray) -> FloatArray:
+        """Thresholds that accept `lowest[i]` under `exemplars[i]` and reject the highest negative below it."""
+        below = np.full(len(lowest), -np.inf, dtype=lowest.dtype)
+        above = np.full(len(lowest), np.inf, dtype=lowest.dtype)
+        for scores in (self.negative_scores, self.positive_scores):
+            for _, block in row_blocks(scores):
+                columns = block[:, exemplars]
+                np.minimum(above, np.where(columns > lowest, columns, np.inf).min(axis=0), out=above)
+                if scores is self.negative_scores:
+                    np.maximum(below, np.where(columns < lowest, columns, -np.inf).max(axis=0), out=below)
+        return _between(below, lowest, above)
+
+    def check_thresholds(self, thresholds: ArrayLike, name: str = "thresholds") -> FloatArray:
+        limits = np.asarray(thresholds)
+        if limits.shape != (self.n_exemplars,):
+            raise InputError(f"`{name}` must have shape ({self.n_exemplars},), got {limits.shape}")
+        if limits.dtype.kind not in "fiu" or np.isnan(limits).any():
+            raise InputError(f"`{name}` must be numbers; +inf switches an exemplar off, NaN means nothing")
+        return limits
+
+
+@dataclass(frozen=True)
+class CalibrationResult:
+    """Thresholds together with the evidence of how good they are.
+
+    `lower_bound <= optimum <= loss`; `gap` is `(loss - lower_bound) / loss`. `status` says why the search ended:
+    "optimal", "gap_reached", "time_limit", "node_limit" or "feasible" (a heuristic, or stopped by hand).
+    """
+
+    thresholds: FloatArray  # (E,), +inf for a redundant exemplar
+    loss: float  # as CalibrationProblem.loss computes it
+    lower_bound: float
+    status: str
+    method: str
+    assignment: NDArray[np.intp]  # (P,), the exemplar responsible for each positive, -1 where it is left out
+    recall: float  # share of the positives' weight that is covered
+    n_nodes: int
+    seconds: float
+    history: list[tuple[float, float, float]]  # (seconds, loss, lower bound) whenever one of the two improved
+    statistics: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def gap(self) -> float:
+        """(loss - lower_bound) / loss; 0 means proven optimal."""
+        return (self.loss - self.lower_bound) / self.loss if self.loss > 0 else 0.0
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        """(E,) False for the redundant exemplars, which accept no positive."""
+        return np.asarray(self.thresholds) < np.inf
+
+    @property
+    def n_redundant(self) -> int:
+        return int((~self.active).sum())
+
+
+def any_accepts(
+    scores: FloatArray, thresholds: FloatArray, forbidden: NDArray[np.bool_] | None = None
+) -> NDArray[np.bool_]:
+    """(n,) whether any exemplar scores the window above its threshold by a pair that is not forbidden."""
+    accepted = np.empty(len(scores), dtype=bool)
+    for start, block in row_blocks(scores):
+        above = block > thresholds
+        if forbidden is not None:
+            above &= ~forbidden[start : start + len(block)]
+        accepted[start : start + len(block)] = above.any(axis=1)
+    return accepted
+
+
+def _check_forbidden(forbidden: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
+    if forbidden is None:
+        return None
+    mask = np.asarray(forbidden)
+    if mask.dtype != bool:
+        raise InputError(f"`forbidden` must be an array of booleans, got dtype {mask.dtype}")
+    if mask.shape != shape:
+        raise InputError(f"`forbidden` must have the shape of `positive_scores`, {shape}, got {mask.shape}")
+    return mask if mask.any() else None
+
+
+def _between(below: FloatArray, lowest: FloatArray, above: FloatArray) -> FloatArray:
+    """The threshold rule of the module docstring, elementwise; -inf below and +inf above mean "no such score"."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        middle = below / 2 + lowest / 2  # halves first: the sum of two huge scores would overflow
+        step = np.where(np.isfinite(above), above / 2 - lowest / 2, np.maximum(np.abs(lowest), 1) / 2)
+        under = lowest - step
+        under = np.where(under < lowest, under, np.nextafter(lowest, -np.inf))
+    middle = np.where((middle >= below) & (middle < lowest), middle, below)
+    return np.where(np.isneginf(below), under, middle).astype(lowest.dtype, copy=False)
+
+
+def _repeated_columns(*tables: FloatArray) -> NDArray[np.intp]:
+    """Indices of columns that equal an earlier one in every table."""
+    seen: set[bytes] = set()
+    repeated = []
+    for column in range(tables[0].shape[1]):
+        digest = blake2b()
+        for table in tables:
+            digest.update((table[:, column] + 0.0).tobytes())  # + 0.0 makes -0.0 equal to 0.0
+        if digest.digest() in seen:
+            repeated.append(column)
+        seen.add(digest.digest())
+    return np.array(repeated, dtype=np.intp)
+
+
+def _columns(indices: NDArray[np.intp]) -> str:
+    """'Column 3 is' or 'Columns 1, 2, 3 and 4 more are'."""
+    shown = ", ".join(map(str, indices[:5]))
+    more = f" and {len(indices) - 5} more" if len(indices) > 5 else ""
+    return f"Column {shown} is" if len(indices) == 1 else f"Columns {shown}{more} are"

@@ -1,0 +1,142 @@
+"""Scores become ranks: the compact form that every search works on.
+
+In: a `CalibrationProblem`. Out: `RankedProblem`, integers only. Exemplar j's negatives are laid out from its highest
+score down, `order[j]`; accepting positive p with j means accepting the first `delta[p, j]` of them. A search state is a
+*level* per exemplar: how many of its negatives it accepts. After this stop nobody looks at a score until levels become
+thresholds again. Absent on purpose: a dense positives x negatives table; memory is that of the scores as int32.
+
+Symbols: `order[j, :delta[p, j]]` is B_j(p), the negatives with s_j(n) >= s_j(p) (docs/maths.md, section 1).
+
+Before: `problem`. After: `bounds`, `heuristics`, `exhaustive`, `algorithm1`.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._validation import FloatArray, InputError
+from eesvm.calibration.problem import CalibrationProblem
+
+FORBIDDEN = np.iinfo(np.int32).max  # the delta of a pair that may not count as coverage
+
+
+@dataclass(frozen=True)
+class RankedProblem:
+    """The problem in ranks. Negatives that cost nothing are left out: accepting them is free."""
+
+    order: NDArray[np.int32]  # (E, N) negatives of each exemplar, by decreasing score
+    delta: NDArray[np.int32]  # (P, E) how many negatives come along when j accepts p, or FORBIDDEN
+    prices: NDArray[np.uint8] | NDArray[np.float64]  # (N,) cost of each negative; uint8 where all cost 1
+    difficulty: NDArray[np.float64]  # (P,) cost of p's cheapest exemplar, inf where all of p's pairs are forbidden
+    coverable: NDArray[np.intp]  # indices of the positives that some exemplar may cover; the others are left out
+    cheapest: NDArray[np.int32]  # (P,) that exemplar
+    positive_weights: NDArray[np.float64]  # (P,)
+    left_out_budget: float  # total weight of coverable positives that may stay uncovered
+    is_exact: bool  # whether every sum of prices is exact in float64
+
+    @property
+    def n_exemplars(self) -> int:
+        return len(self.order)
+
+    def rounding_slack(self, loss: float) -> float:
+        """How far a sum of prices near `loss` may be from the truth: what a bound must give away to stay a bound."""
+        return 0.0 if self.is_exact else len(self.prices) * float(np.finfo(np.float64).eps) * abs(loss)
+
+
+def rank(problem: CalibrationProblem, min_recall: float = 1.0, n_jobs: int | None = None) -> RankedProblem:
+    """Sort every exemplar's negatives and count, for every pair, the negatives that come along."""
+    costly = np.flatnonzero(problem.negative_weights > 0)
+    prices = problem.negative_weights[costly]
+    negatives = problem.negative_scores
+    selected = negatives if len(costly) == len(negatives) else negatives[costly]
+    n_positives, n_exemplars = problem.positive_scores.shape
+    order = np.empty((n_exemplars, len(costly)), dtype=np.int32)
+    delta = np.empty((n_positives, n_exemplars), dtype=np.int32)
+    cost = np.full(n_positives, np.inf)
+    cheapest = np.zeros(n_positives, dtype=np.int32)
+    unit_prices = bool((prices == 1).all())
+
+    def rank_exemplar(j: int) -> NDArray[np.float64]:
+        """Fill row j of `order` and column j of `delta`; return what each positive costs with j."""
+        order[j], delta[:, j] = _rank_column(selected[:, j], problem.positive_scores[:, j])
+        if unit_prices:
+            costs = delta[:, j].astype(np.float64)
+        else:
+            costs = np.concatenate([[0.0], np.cumsum(prices[order[j]])])[delta[:, j]]
+        if problem.forbidden is not None:
+            barred = problem.forbidden[:, j]
+            delta[barred, j] = FORBIDDEN
+            costs[barred] = np.inf
+        return costs
+
+    with ThreadPoolExecutor(max_workers=n_jobs) as pool:  # sorting releases the interpreter lock
+        for j, costs in enumerate(pool.map(rank_exemplar, range(n_exemplars))):
+            cheaper = costs < cost
+            cost[cheaper], cheapest[cheaper] = costs[cheaper], j
+
+    coverable = np.flatnonzero(np.isfinite(cost))
+    return RankedProblem(
+        order=order,
+        delta=delta,
+        prices=prices.astype(np.uint8) if unit_prices else prices,
+        difficulty=cost,
+        coverable=coverable,
+        cheapest=cheapest,
+        positive_weights=problem.positive_weights,
+        left_out_budget=_remaining_budget(problem, coverable, min_recall),
+        is_exact=_sums_are_exact(prices),
+    )
+
+
+def levels_to_thresholds(
+    problem: CalibrationProblem, delta: NDArray[np.int32], levels: NDArray[np.int32]
+) -> FloatArray:
+    """(E,) thresholds under the lowest positive that each exemplar accepts at its level, +inf where there is none."""
+    accepted = delta <= levels
+    lowest = np.where(accepted, problem.positive_scores, np.inf).min(axis=0)
+    return problem.thresholds_from_lowest(lowest.astype(problem.positive_scores.dtype, copy=False))
+
+
+def thresholds_to_levels(
+    problem: CalibrationProblem, delta: NDArray[np.int32], thresholds: FloatArray
+) -> NDArray[np.int32]:
+    """(E,) the smallest levels that accept every positive that the thresholds accept: never more costly than they."""
+    accepted = (problem.positive_scores > thresholds) & (delta != FORBIDDEN)
+    return np.where(accepted, delta, 0).max(axis=0).astype(np.int32)
+
+
+def _rank_column(negatives: FloatArray, positives: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Negatives by decreasing score, and for each positive how many of them score at least as high."""
+    ascending = np.argsort(negatives, kind="stable")
+    n_lower = np.searchsorted(negatives[ascending], positives, side="left")
+    return ascending[::-1], len(negatives) - n_lower
+
+
+def _sums_are_exact(prices: NDArray[np.float64]) -> bool:
+    """Whether all prices are multiples of one power of two so coarse that no sum of them needs more than 53 bits."""
+    if len(prices) == 0:
+        return True
+    mantissas, exponents = np.frexp(prices)
+    whole = (mantissas * 2.0**53).astype(np.int64)
+    trailing_zeros = np.log2((whole & -whole).astype(np.float64)).astype(np.int64)
+    _, exponent_of_total = np.frexp(prices.sum())
+    return bool(exponent_of_total - (exponents - 53 + trailing_zeros).min() <= 53)
+
+
+def _remaining_budget(problem: CalibrationProblem, coverable: NDArray[np.intp], min_recall: float) -> float:
+    """What the recall floor still lets go once the positives with nothing but forbidden pairs are left out."""
+    orphans = np.setdiff1d(np.arange(problem.n_positives), coverable)
+    remaining = problem.left_out_budget(min_recall) - float(problem.positive_weights[orphans].sum())
+    if remaining < 0:
+        which = (
+            f"positive {orphans[0]}" if len(orphans) == 1 else f"{len(orphans)} positives, the first is {orphans[0]},"
+        )
+        raise InputError(
+            f"{which} cannot be covered, because `forbidden` bars every exemplar: "
+            f"allow a pair or lower `min_recall`, now {min_recall:g}"
+        )
+    return remaining

@@ -1,0 +1,49 @@
+"""The direction of imports: the calibration core stays free of images, networks and files."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import eesvm
+
+PACKAGE = Path(eesvm.__file__).parent
+CORE = {"numpy", "scipy", "sklearn", "numba", "eesvm"}
+HEAVY = (
+    "cv2",
+    "PIL",
+    "onnxruntime",
+    "onnx",
+    "torch",
+    "matplotlib",
+    "dask",
+    "rich",
+)  # scikit-learn itself loads pandas if it can
+
+
+def imported_modules(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ([node.module] if node.module != "eesvm" else [f"eesvm.{a.name}" for a in node.names])
+
+
+def test_calibration_needs_scores_and_nothing_else():
+    allowed = ("eesvm.calibration", "eesvm._validation")
+    for path in sorted((PACKAGE / "calibration").glob("*.py")):
+        for module in imported_modules(path):
+            root = module.split(".")[0]
+            assert root in CORE or root in sys.stdlib_module_names, f"{path.name} imports {module}"
+            assert root != "eesvm" or module.startswith(allowed), f"{path.name} imports {module}"
+
+
+def test_importing_the_package_loads_no_heavy_module():
+    script = f"import sys, eesvm; print([m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_no_module_is_longer_than_a_sitting():
+    for path in PACKAGE.rglob("*.py"):
+        assert len(path.read_text().splitlines()) <= 600, f"{path} should be two modules"
