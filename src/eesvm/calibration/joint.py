@@ -1,0 +1,162 @@
+"""Joint calibration: thresholds from the search, then optionally a sigmoid per exemplar (sections 3 and "Settings").
+
+In: a score table and labels, optionally the image of each window and of each exemplar. Out: `JointCalibrator`.
+Step 1 finds thresholds under which the ensemble accepts the positives at the fewest false positives; step 2 fits each
+exemplar's sigmoid to the positives above its threshold and all negatives. Absent on purpose: searching (`exact`) and
+fitting (`sigmoid`), which both work without this class.
+
+Before: `exact`, `sigmoid`. After: `experiments.window_tables`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from eesvm._validation import FloatArray, InputError, check_groups, group_ids
+from eesvm.calibration.anytime import ProgressCallback
+from eesvm.calibration.base import ScoreCalibrator
+from eesvm.calibration.exact import solve
+from eesvm.calibration.independent import check_sigmoid_options
+from eesvm.calibration.problem import CalibrationProblem, any_accepts
+from eesvm.calibration.sigmoid import apply_sigmoids, fit_sigmoids
+
+
+class JointCalibrator(ScoreCalibrator):
+    """Thresholds that are chosen together, for the maximum over exemplars; with or without sigmoids.
+
+    `transform` gives `S - thresholds_`, or with `sigmoid=True` probabilities. A redundant exemplar, whose threshold is
+    +inf, gives -inf or exactly 0. `predict` is positive where some exemplar scores above its threshold, with sigmoids
+    too: the thresholds are what the search has proved something about. `assign` takes the highest output; where
+    probabilities tie, the exemplar with the largest `S - threshold`, then the lower index.
+
+    Parameters
+    ----------
+    sigmoid : fit a sigmoid per exemplar after the thresholds.
+    method, min_recall, time_limit, node_limit, gap, start, progress : of the search, see `solve`.
+    exemplar_groups : (E,) the image each exemplar comes from. With it `fit` needs `groups`, the image of each window,
+        and an exemplar cannot cover the windows of its own image. Default: it can, as in the paper.
+    criterion, min_positives, max_negatives_per_positive : of the sigmoids, see `SigmoidCalibrator`.
+    random_state : int >= 0, seeds the search and the draw of negatives.
+    n_jobs : threads; the result does not depend on it.
+
+    Attributes
+    ----------
+    thresholds_ : (E,) in the dtype of the scores, +inf for redundant exemplars.
+    active_ : (E,) bool, False for redundant exemplars.
+    result_ : CalibrationResult, the thresholds with their loss, lower bound, gap and status.
+    sigmoids_ : (E, 2) slope and centre, with `sigmoid=True`.
+    muted_ : (E,) bool, with `sigmoid=True`: exemplars with too few positives above their threshold for a sigmoid.
+    """
+
+    def __init__(
+        self,
+        sigmoid: bool = False,
+        method: str = "exact",
+        min_recall: float = 1.0,
+        time_limit: float | None = None,
+        node_limit: int | None = None,
+        gap: float = 0.0,
+        exemplar_groups: ArrayLike | None = None,
+        criterion: str = "least_squares",
+        min_positives: int = 2,
+        max_negatives_per_positive: int | None = 10_000,
+        start: ArrayLike | None = None,
+        progress: ProgressCallback | None = None,
+        random_state: int = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.sigmoid = sigmoid
+        self.method = method
+        self.min_recall = min_recall
+        self.time_limit = time_limit
+        self.node_limit = node_limit
+        self.gap = gap
+        self.exemplar_groups = exemplar_groups
+        self.criterion = criterion
+        self.min_positives = min_positives
+        self.max_negatives_per_positive = max_negatives_per_positive
+        self.start = start
+        self.progress = progress
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    def fit(self, S: Any, y: Any, groups: Any = None) -> Self:
+        """Search thresholds for the scores `S` and labels `y` of windows from the images `groups`."""
+        scores, is_positive, classes = self._check_training(S, y)
+        forbidden = own_image_pairs(groups, self.exemplar_groups, is_positive, scores.shape[1])
+        self.fit_problem(CalibrationProblem(scores[is_positive], scores[~is_positive], forbidden=forbidden))
+        self.classes_ = classes
+        return self
+
+    def fit_problem(self, problem: CalibrationProblem) -> Self:
+        """Search thresholds for a problem as it is, with its weights and forbidden pairs; labels are 0 and 1."""
+        check_sigmoid_options(self)
+        self.result_ = solve(
+            problem,
+            method=self.method,
+            time_limit=self.time_limit,
+            gap=self.gap,
+            min_recall=self.min_recall,
+            start=self.start,
+            progress=self.progress,
+            random_state=self.random_state,
+            n_jobs=self.n_jobs,
+            node_limit=self.node_limit,
+        )
+        self.thresholds_ = self.result_.thresholds
+        self.active_ = self.result_.active
+        if self.sigmoid:
+            self._fit_sigmoids(problem)
+        self.n_features_in_ = problem.n_exemplars
+        self.classes_ = np.array([0, 1])
+        return self
+
+    def _fit_sigmoids(self, problem: CalibrationProblem) -> None:
+        self.sigmoids_, self.muted_ = fit_sigmoids(
+            problem.positive_scores,
+            problem.negative_scores,
+            covered_pairs(problem, self.thresholds_),
+            criterion=self.criterion,
+            min_positives=self.min_positives,
+            max_negatives_per_positive=self.max_negatives_per_positive,
+            random_state=self.random_state,
+            n_jobs=self.n_jobs,
+        )
+
+    def _calibrate(self, scores: FloatArray) -> FloatArray:
+        if not self.sigmoid:
+            return scores - self.thresholds_
+        probabilities = apply_sigmoids(scores, self.sigmoids_, self.muted_)
+        probabilities[:, ~self.active_] = 0.0
+        return probabilities
+
+    def _accept(self, scores: FloatArray) -> NDArray[np.bool_]:
+        return any_accepts(scores, self.thresholds_)
+
+    def _tie_breaker(self, scores: FloatArray) -> FloatArray:
+        return scores - self.thresholds_
+
+
+def own_image_pairs(
+    groups: Any, exemplar_groups: Any, is_positive: NDArray[np.bool_], n_exemplars: int
+) -> NDArray[np.bool_] | None:
+    """(P, E) pairs of a positive window and an exemplar of the same image; None where no images are given."""
+    if groups is None and exemplar_groups is None:
+        return None
+    if exemplar_groups is None:
+        raise InputError("`groups` is given but `exemplar_groups` is not: the image of each exemplar is missing")
+    if groups is None:
+        raise InputError("`exemplar_groups` is given but `groups` is not: `fit` needs the image of each window")
+    images = check_groups(groups, len(is_positive), "groups", "window")[is_positive]
+    exemplar_images = check_groups(exemplar_groups, n_exemplars, "exemplar_groups", "exemplar")
+    image_ids, exemplar_ids = group_ids(images, exemplar_images, names=("groups", "exemplar_groups"))
+    return image_ids[:, None] == exemplar_ids[None, :]
+
+
+def covered_pairs(problem: CalibrationProblem, thresholds: FloatArray) -> NDArray[np.bool_]:
+    """(P, E) whether the exemplar covers the positive: by a score above its threshold and not by a forbidden pair."""
+    pairs = problem.positive_scores > thresholds
+    return pairs if problem.forbidden is None else pairs & ~problem.forbidden
