@@ -1,0 +1,134 @@
+"""Files and folders that appear whole or not at all.
+
+In: a path, and whatever the caller writes inside the `with` block. Out: the finished file or folder under that path.
+Until the block has ended everything lives under a temporary name beside it, so a full disk, a missing permission or
+Ctrl-C leaves what was there before. A folder carries a list of its own files, and only such a folder is ever replaced.
+Absent on purpose: formats. What the files hold is the business of the callers.
+
+Before: `_validation`. After: `score_tables`, `persistence`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from eesvm._validation import InputError
+
+_LIST_NAME = ".eesvm-output"  # inside a folder of ours: the names of the files that we put there
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str], text: bool = False) -> Iterator[IO[Any]]:
+    """A handle whose content becomes the file `path` when the block ends without an error, and is gone otherwise."""
+    target = Path(os.path.realpath(path))  # through a symbolic link, not over it
+    if target.is_dir():
+        raise InputError(f"cannot write {path}: it is a folder")
+    text_options: dict[str, Any] = {"encoding": "utf-8", "newline": ""} if text else {}
+    if target.exists() and not target.is_file():  # a device or a pipe cannot be replaced, only written to
+        with open(target, "w" if text else "wb", **text_options) as handle:
+            yield handle
+        return
+    temporary = _temporary_sibling(target)
+    try:
+        with _naming(path, temporary):
+            with open(temporary, "x" if text else "xb", **text_options) as handle:
+                yield handle
+                handle.flush()
+                os.fsync(handle.fileno())
+            os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[Path]:
+    """A temporary folder that becomes the folder `path` when the block ends without an error, and is gone otherwise.
+
+    An existing folder is replaced only with `overwrite`, only once the new one is complete, and only if it is empty or
+    holds nothing but what an earlier call put there.
+    """
+    check_output_folder(path, overwrite)
+    target = Path(os.path.realpath(path))
+    temporary = _temporary_sibling(target)
+    try:
+        with _naming(path, temporary):
+            temporary.mkdir(parents=True)
+            yield temporary
+            names = sorted(entry.relative_to(temporary).as_posix() for entry in temporary.rglob("*"))
+            (temporary / _LIST_NAME).write_text("\n".join(names) + "\n", encoding="utf-8")
+            check_output_folder(path, overwrite)  # the search in between may have taken an hour
+            _move_into_place(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def check_output_folder(path: str | os.PathLike[str], overwrite: bool = False) -> None:
+    """Refuse, before any work is done, a folder that `atomic_folder` would refuse after it."""
+    if not os.fspath(path):
+        raise InputError("the output folder has an empty name")
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        if not overwrite:
+            raise InputError(f"{path} already exists: choose another folder or allow overwriting it (--overwrite)")
+        stranger = _foreign_entry(target)
+        if stranger is not None:
+            raise InputError(f"{path} is not replaced: it holds {stranger}, which eesvm did not write")
+    elif target.exists():
+        raise InputError(f"{path} already exists and is not a folder")
+    parent = next(folder for folder in target.parents if os.path.lexists(folder))
+    if not parent.is_dir():
+        raise InputError(f"cannot create {path}: {parent} is not a folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise InputError(f"cannot create {path}: no permission to write in {parent}")
+
+
+def _temporary_sibling(target: Path) -> Path:
+    return target.with_name(f".{target.name[:50]}.{uuid.uuid4().hex[:12]}.part")
+
+
+@contextmanager
+def _naming(path: str | os.PathLike[str], temporary: Path) -> Iterator[None]:
+    """Errors of the operating system about the temporary name, or about no name at all, speak of `path` instead."""
+    try:
+        yield
+    except OSError as error:
+        ours = error.filename is None or Path(os.fsdecode(error.filename)).is_relative_to(temporary)
+        if error.errno is None or not ours:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), os.fspath(path)) from error
+
+
+def _foreign_entry(folder: Path) -> str | None:
+    """The first thing in `folder` that is not on its list of our files, or None where there is no such thing."""
+    try:
+        ours = set((folder / _LIST_NAME).read_text(encoding="utf-8").splitlines()) | {_LIST_NAME}
+    except (OSError, UnicodeDecodeError):
+        ours = set()
+    for root, folders, files in os.walk(folder):
+        for name in sorted(folders + files):
+            entry = Path(root, name).relative_to(folder).as_posix()
+            if entry not in ours:
+                return entry
+    return None
+
+
+def _move_into_place(temporary: Path, target: Path) -> None:
+    """Rename `temporary` to `target`; a folder already there steps aside first, and comes back if that fails."""
+    if not target.exists():
+        os.rename(temporary, target)
+        return
+    old = _temporary_sibling(target)
+    try:
+        os.rename(target, old)
+        os.rename(temporary, target)
+    except BaseException:
+        if old.exists() and not target.exists():
+            os.rename(old, target)
+        raise
+    shutil.rmtree(old, ignore_errors=True)

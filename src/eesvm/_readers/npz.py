@@ -1,0 +1,150 @@
+"""Score tables in .npz archives.
+
+In: an archive with `positive_scores` and `negative_scores`, or `scores` and `labels`. Out: `RawTable`.
+Absent on purpose: pickled objects, which run the code of whoever wrote the file.
+
+Before: `raw`. After: `score_tables`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._readers.raw import RawTable, instead, listed
+from eesvm._validation import InputError, check_scores
+
+_DEFLATE_RATIO = 1032  # the most that deflate can compress; an archive that claims more lies about its sizes
+_ARRAYS = {
+    "positive_scores", "negative_scores", "positive_groups", "negative_groups", "positive_weights", "negative_weights",
+    "scores", "labels", "groups", "weights", "exemplar_groups", "exemplar_names", "forbidden",
+}  # fmt: skip
+
+
+def read_npz(path: Path, label_column: str, group_column: str | None, columns: Sequence[str] | None) -> RawTable:
+    """The arrays of a .npz archive; the names of columns mean nothing here."""
+    arrays = _load_npz(path)
+    if "positive_scores" in arrays and "negative_scores" in arrays:
+        return _from_two_tables(arrays)
+    if "scores" not in arrays:
+        raise InputError(
+            "there must be arrays `positive_scores` and `negative_scores`, or `scores` and `labels`, "
+            f"but there is {listed(list(arrays))}"
+        )
+    return RawTable(
+        scores=check_scores(arrays["scores"], "scores"),
+        names=_npz_names(arrays),
+        labels=arrays.get("labels"),
+        without_labels=f"there is no array `labels`, only {listed(list(arrays))}",
+        groups=arrays.get("groups"),
+        exemplar_groups=arrays.get("exemplar_groups"),
+        weights=arrays.get("weights"),
+        forbidden=arrays.get("forbidden"),
+    )
+
+
+def _load_npz(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays we know the names of, after a look at what each of them claims to be."""
+    if not zipfile.is_zipfile(path):
+        kind = instead(path, besides=b"PK\x03\x04")
+        raise InputError(f"it is not a whole .npz archive{kind or ': it may have been cut short'}")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            for name in _ARRAYS & members.keys():
+                _check_npz_member(archive, members[name], name, path.stat().st_size)
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] if name in _ARRAYS else np.empty(0) for name in members}
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, OSError, RuntimeError) as error:
+        # RuntimeError covers encrypted members and compressions that zipfile does not know.
+        raise InputError(f"the .npz archive is damaged ({error})") from None
+
+
+def _check_npz_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, file_size: int) -> None:
+    """Refuse pickles, and arrays that declare more data than there is, before memory is taken for them."""
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read_header(member)
+        header_size = member.tell()
+    if dtype.hasobject:
+        raise InputError(f"the array `{name}` holds Python objects (a pickle), which are never loaded")
+    n_bytes = math.prod(shape) * dtype.itemsize
+    # A member as large as it says, in a file large enough to hold it: then the header may be believed.
+    n_stored = min(info.file_size, _DEFLATE_RATIO * min(info.compress_size, file_size) + 1024)
+    if n_bytes != info.file_size - header_size or n_stored < info.file_size:
+        raise InputError(
+            f"the array `{name}` declares shape {shape} and {n_bytes:,} bytes, which the file does not hold"
+        )
+
+
+def _from_two_tables(arrays: dict[str, NDArray[Any]]) -> RawTable:
+    """Positives first, then negatives, as one table."""
+    positive = check_scores(arrays["positive_scores"], "positive_scores")
+    negative = check_scores(arrays["negative_scores"], "negative_scores")
+    if positive.shape[1] != negative.shape[1]:
+        raise InputError(
+            "`positive_scores` and `negative_scores` must have one column per exemplar, "
+            f"got {positive.shape[1]} and {negative.shape[1]} columns"
+        )
+    sizes = len(positive), len(negative)
+    return RawTable(
+        scores=np.concatenate([positive, negative]),
+        names=_npz_names(arrays),
+        labels=np.repeat([1, 0], sizes),
+        groups=_joined(arrays, "groups", sizes),
+        exemplar_groups=arrays.get("exemplar_groups"),
+        weights=_joined(arrays, "weights", sizes),
+        forbidden=arrays.get("forbidden"),
+    )
+
+
+def _joined(arrays: dict[str, NDArray[Any]], what: str, sizes: tuple[int, int]) -> NDArray[Any] | None:
+    """`positive_<what>` and `negative_<what>` in a row.
+
+    Weights of one side default to 1. Negatives without groups are a group each: nothing is known to bind them.
+    """
+    names = f"positive_{what}", f"negative_{what}"
+    parts = [arrays.get(name) for name in names]
+    if parts[0] is None and parts[1] is None:
+        return None
+    for name, part, n in zip(names, parts, sizes, strict=True):
+        if part is not None and part.shape != (n,):
+            raise InputError(f"`{name}` must have shape ({n},), got {part.shape}")
+    if what == "weights":
+        return np.concatenate([np.ones(n) if part is None else part for part, n in zip(parts, sizes, strict=True)])
+    if parts[0] is None:
+        raise InputError("there is an array `negative_groups` but no `positive_groups`")
+    return np.concatenate([parts[0], _own_groups(parts[0], sizes[1]) if parts[1] is None else parts[1]])
+
+
+def _own_groups(taken: NDArray[Any], n: int) -> NDArray[Any]:
+    """`n` groups that are not in `taken`, of the same kind."""
+    if taken.dtype.kind in "biuf":
+        return np.floor(taken.max(initial=0)).astype(np.int64) + 1 + np.arange(n)
+    used = set(_as_text(taken).tolist())
+    fresh = (name for name in map("negative_{}".format, itertools.count()) if name not in used)
+    return np.array(list(itertools.islice(fresh, n)), dtype=np.str_)
+
+
+def _npz_names(arrays: dict[str, NDArray[Any]]) -> list[str] | None:
+    names = arrays.get("exemplar_names")
+    if names is None:
+        return None
+    if names.ndim != 1 or names.dtype.kind not in "USiu":
+        raise InputError(f"`exemplar_names` must be a row of texts, got shape {names.shape} of dtype {names.dtype}")
+    return [str(name) for name in _as_text(names)]
+
+
+def _as_text(values: NDArray[Any]) -> NDArray[Any]:
+    return np.char.decode(values, "utf-8", "replace") if values.dtype.kind == "S" else values

@@ -1,0 +1,284 @@
+"""Calibrations as JSON: written whole or not at all, and believed only after every field has been checked.
+
+In: a fitted `JointCalibrator`. Out: a small text file, and from it a calibrator that scores as the saved one.
+The numbers survive exactly: thresholds are kept with all their digits together with the dtype they belong to.
+Absent on purpose: pickle, which runs the code of whoever wrote the file; the training scores, so a loaded calibrator
+carries the summary of its result (loss, bound, status, ...) but not who was responsible for which positive.
+
+Before: `joint`, `_files`. After: `cli`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._files import atomic_folder, atomic_write, check_output_folder
+from eesvm._validation import InputError
+from eesvm._version import __version__
+from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.problem import CalibrationResult
+
+__all__ = ["atomic_folder", "atomic_write", "check_output_folder", "load_calibration", "save_calibration"]
+
+FORMAT = "eesvm-calibration"
+FORMAT_VERSION = 1
+
+_STATUSES = ("optimal", "gap_reached", "time_limit", "node_limit", "feasible")
+_MAX_BYTES = 1 << 28  # a million exemplars need about a tenth of it
+_PARAMETERS = (
+    "sigmoid",
+    "method",
+    "min_recall",
+    "time_limit",
+    "node_limit",
+    "gap",
+    "criterion",
+    "min_positives",
+    "max_negatives_per_positive",
+    "random_state",
+    "n_jobs",
+)
+
+
+def save_calibration(
+    path: str | os.PathLike[str], calibrator: JointCalibrator, exemplar_names: Sequence[str] | None = None
+) -> None:
+    """Write a fitted calibrator to `path`; names default to the columns of the data frame it was fitted on, if any."""
+    if not isinstance(calibrator, JointCalibrator) or not hasattr(calibrator, "result_"):
+        raise InputError("`calibrator` must be a fitted JointCalibrator")
+    names = _names_to_save(calibrator, exemplar_names)
+    content = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "eesvm_version": __version__,
+        "exemplar_names": names,
+        "fitted_on_data_frame": hasattr(calibrator, "feature_names_in_"),
+        "classes": [value.item() for value in np.asarray(calibrator.classes_)],
+        "dtype": str(calibrator.thresholds_.dtype),
+        "thresholds": [float(t) if np.isfinite(t) else None for t in calibrator.thresholds_],
+        "sigmoids": calibrator.sigmoids_.tolist() if calibrator.sigmoid else None,
+        "muted": calibrator.muted_.tolist() if calibrator.sigmoid else None,
+        "parameters": {name: _plain(getattr(calibrator, name)) for name in _PARAMETERS},
+        "result": _summary(calibrator.result_),
+    }
+    with atomic_write(path, text=True) as handle:
+        json.dump(content, handle, indent=1, allow_nan=False, ensure_ascii=False)
+        handle.write("\n")
+
+
+def load_calibration(path: str | os.PathLike[str]) -> JointCalibrator:
+    """The calibrator that `save_calibration` wrote; its `exemplar_names_` are the names, or None.
+
+    `path` is the file, or a folder with a file calibration.json in it.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = file / "calibration.json"
+    return _Reader(_load_json(file), file).calibrator()
+
+
+def fitted_calibrator(
+    calibrator: JointCalibrator,
+    result: CalibrationResult,
+    sigmoids: NDArray[np.float64] | None = None,
+    muted: NDArray[np.bool_] | None = None,
+    classes: NDArray[Any] | None = None,
+) -> JointCalibrator:
+    """Give `calibrator` what `fit` would have learned, in place."""
+    calibrator.classes_ = np.array([0, 1]) if classes is None else classes
+    calibrator.n_features_in_ = len(result.thresholds)
+    calibrator.result_ = result
+    calibrator.thresholds_ = result.thresholds
+    calibrator.active_ = result.active
+    if sigmoids is not None and muted is not None:
+        calibrator.sigmoids_, calibrator.muted_ = sigmoids, muted
+    return calibrator
+
+
+def _names_to_save(calibrator: JointCalibrator, exemplar_names: Sequence[str] | None) -> list[str] | None:
+    if exemplar_names is None:
+        exemplar_names = getattr(calibrator, "exemplar_names_", getattr(calibrator, "feature_names_in_", None))
+    if exemplar_names is None:
+        return None
+    names = [str(name) for name in exemplar_names]
+    if len(names) != len(calibrator.thresholds_) or len(set(names)) < len(names):
+        raise InputError(
+            f"`exemplar_names` must hold {len(calibrator.thresholds_)} different names, "
+            f"got {len(names)} with {len(set(names))} different ones"
+        )
+    return names
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _summary(result: CalibrationResult) -> dict[str, Any]:
+    n_positives = result.statistics.get("n_positives", len(result.assignment))
+    return {
+        "loss": float(result.loss),
+        "lower_bound": float(result.lower_bound),
+        "gap": float(result.gap),
+        "status": result.status,
+        "method": result.method,
+        "recall": float(result.recall),
+        "n_nodes": int(result.n_nodes),
+        "seconds": float(result.seconds),
+        "n_exemplars": len(result.thresholds),
+        "n_redundant": result.n_redundant,
+        "n_positives": int(n_positives),
+        "n_negatives": _plain(result.statistics.get("n_negatives")),
+    }
+
+
+def _load_json(file: Path) -> dict[str, Any]:
+    """The object in the file, or a sentence about why there is none."""
+    try:
+        if file.stat().st_size > _MAX_BYTES:
+            raise InputError(f"{file}: it is too large to be a calibration ({file.stat().st_size:,} bytes)")
+        content = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except FileNotFoundError:
+        raise InputError(f"{file}: there is no such file") from None
+    except PermissionError:
+        raise InputError(f"{file}: no permission to read it") from None
+    except OSError as error:
+        raise InputError(f"{file}: it cannot be read ({error.strerror})") from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{file}: it is not JSON (line {error.lineno}: {error.msg})") from None
+    except (UnicodeDecodeError, RecursionError):
+        raise InputError(f"{file}: it is not JSON text") from None
+    except ValueError as error:
+        raise error if isinstance(error, InputError) else InputError(f"{file}: {error}") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError(f'{file}: it is not a calibration: there is no "format": "{FORMAT}"')
+    return content
+
+
+def _refuse_constant(text: str) -> float:
+    raise ValueError(f"the number {text} has no place in it")
+
+
+class _Reader:
+    """Checks one field after the other; a complaint names the file and the field."""
+
+    def __init__(self, content: dict[str, Any], file: Path) -> None:
+        self.content, self.file = content, file
+
+    def calibrator(self) -> JointCalibrator:
+        version = self.content.get("format_version")
+        if version != FORMAT_VERSION:
+            self.fail(
+                "format_version", f"must be {FORMAT_VERSION}, which this eesvm {__version__} reads, got {version!r}"
+            )
+        thresholds = self.thresholds()
+        n = len(thresholds)
+        calibrator = JointCalibrator(**self.parameters())
+        sigmoids, muted = self.sigmoids(n) if calibrator.sigmoid else (None, None)
+        fitted_calibrator(calibrator, self.result(thresholds), sigmoids, muted, self.classes())
+        names = self.names(n)
+        calibrator.exemplar_names_ = names
+        if self.content.get("fitted_on_data_frame") is True and names is not None:
+            calibrator.feature_names_in_ = np.array(names, dtype=object)
+        return calibrator
+
+    def thresholds(self) -> NDArray[np.floating[Any]]:
+        dtype = self.content.get("dtype")
+        if dtype not in ("float32", "float64"):
+            self.fail("dtype", f"must be float32 or float64, got {dtype!r}")
+        values = self.content.get("thresholds")
+        if not isinstance(values, list) or not values:
+            self.fail("thresholds", "must be a list with one entry per exemplar")
+        if not all(value is None or _is_number(value) for value in values):
+            self.fail("thresholds", "must hold finite numbers, and null for redundant exemplars")
+        thresholds = np.array([math.inf if value is None else value for value in values])
+        with np.errstate(over="ignore"):
+            narrowed = thresholds.astype(dtype)
+        if not np.array_equal(narrowed, thresholds):
+            self.fail("thresholds", f"holds a number that is not a {dtype}")
+        return narrowed
+
+    def sigmoids(self, n: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        rows, muted = self.content.get("sigmoids"), self.content.get("muted")
+        if not isinstance(rows, list) or len(rows) != n:
+            self.fail("sigmoids", f"must be a list of {n} pairs of finite numbers")
+        if not all(isinstance(row, list) and len(row) == 2 and all(map(_is_number, row)) for row in rows):
+            self.fail("sigmoids", f"must be a list of {n} pairs of finite numbers")
+        if not isinstance(muted, list) or len(muted) != n or not all(isinstance(value, bool) for value in muted):
+            self.fail("muted", f"must be a list of {n} booleans")
+        return np.array(rows, dtype=np.float64), np.array(muted, dtype=bool)
+
+    def parameters(self) -> dict[str, Any]:
+        values = self.content.get("parameters")
+        if not isinstance(values, dict) or set(values) != set(_PARAMETERS):
+            self.fail("parameters", f"must hold {', '.join(_PARAMETERS)}")
+        if not isinstance(values["sigmoid"], bool):
+            self.fail("parameters.sigmoid", f"must be true or false, got {values['sigmoid']!r}")
+        for name, value in values.items():
+            if not (value is None or isinstance(value, str | bool) or _is_number(value)):
+                self.fail(f"parameters.{name}", "must be a number, a text, true, false or null")
+        return values
+
+    def result(self, thresholds: NDArray[np.floating[Any]]) -> CalibrationResult:
+        values = self.content.get("result")
+        if not isinstance(values, dict):
+            self.fail("result", "must be an object")
+        for name in ("loss", "lower_bound", "recall", "n_nodes", "seconds", "n_positives"):
+            if not _is_number(values.get(name)) or values[name] < 0:
+                self.fail(f"result.{name}", f"must be a number >= 0, got {values.get(name)!r}")
+        if values["recall"] > 1 or values["lower_bound"] > values["loss"]:
+            self.fail("result", "must have recall <= 1 and lower_bound <= loss")
+        if values.get("status") not in _STATUSES:
+            self.fail("result.status", f"must be one of {', '.join(_STATUSES)}, got {values.get('status')!r}")
+        if not isinstance(values.get("method"), str):
+            self.fail("result.method", f"must be a text, got {values.get('method')!r}")
+        return CalibrationResult(
+            thresholds=thresholds,
+            loss=float(values["loss"]),
+            lower_bound=float(values["lower_bound"]),
+            status=values["status"],
+            method=values["method"],
+            assignment=np.empty(0, dtype=np.intp),
+            recall=float(values["recall"]),
+            n_nodes=int(values["n_nodes"]),
+            seconds=float(values["seconds"]),
+            history=[],
+            statistics={name: values.get(name) for name in ("n_positives", "n_negatives")},
+        )
+
+    def classes(self) -> NDArray[Any]:
+        values = self.content.get("classes")
+        if not isinstance(values, list) or len(values) != 2 or values[0] == values[1]:
+            self.fail("classes", "must be a list of two different labels")
+        if not all(isinstance(value, str | bool) or _is_number(value) for value in values):
+            self.fail("classes", "must hold numbers, texts or booleans")
+        return np.array(values)
+
+    def names(self, n: int) -> list[str] | None:
+        values = self.content.get("exemplar_names")
+        if values is None:
+            return None
+        if not isinstance(values, list) or len(values) != n or not all(isinstance(value, str) for value in values):
+            self.fail("exemplar_names", f"must be null or a list of {n} texts")
+        if len(set(values)) < n:
+            self.fail("exemplar_names", "holds a name twice")
+        return values
+
+    def fail(self, field: str, rule: str) -> NoReturn:
+        raise InputError(f"{self.file}: `{field}` {rule}")
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer with hundreds of digits
+        return False

@@ -1,0 +1,252 @@
+"""Pictures of a calibration: loss and bound over time, thresholds among scores, precision and recall, coverage.
+
+In: plain arrays and results. Out: matplotlib `Figure` objects, and their PNG bytes or files.
+Matplotlib is imported when a picture is drawn, without pyplot: no window, no global state, no effect on other plots.
+Absent on purpose: numbers that are not in the arguments; a picture shows, it does not compute results.
+
+Before: `calibration`, `metrics`. After: `demo_page`, `cli`.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from eesvm._files import atomic_write
+from eesvm._validation import FloatArray
+from eesvm.calibration.problem import CalibrationProblem
+from eesvm.metrics import average_precision, precision_recall_curve
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import Locator
+
+# Okabe and Ito's palette, which stays apart for colour-blind readers.
+_BLUE, _ORANGE, _GREEN, _RED, _SKY, _PINK = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7"
+_INK, _GREY, _PALE = "#222222", "#767676", "#D9D9D9"
+_LINES = ((_BLUE, "-"), (_RED, "-"), (_GREEN, "--"), (_ORANGE, "-."), (_PINK, ":"), (_SKY, "--"), (_INK, ":"))
+
+
+def loss_and_bound(
+    history: Sequence[tuple[float, float, float]], status: str = "", seconds: float | None = None
+) -> Figure:
+    """Best loss and proven lower bound over time; `seconds` is when the search ended."""
+    figure, axes = _canvas()
+    points = np.array(history, dtype=float).reshape(-1, 3)
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("false positives (weight of accepted negatives)")
+    if len(points) == 0:
+        axes.text(0.5, 0.5, "no solution was recorded", transform=axes.transAxes, ha="center", color=_GREY)
+        axes.set_title("Loss and lower bound over time", loc="left", fontsize=11)
+        return figure
+    end = max(points[-1, 0], seconds or 0.0)
+    times, losses, bounds = np.append(points[:, 0], end), *(np.append(points[:, k], points[-1, k]) for k in (1, 2))
+    if end > 20 * times[0] > 0:  # most of the story is in the first moments
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    else:
+        axes.set_xlim(0, 1.05 * end if end > times[0] else 2 * end or 1)
+    often = max(1, len(times) // 20)
+    for values, colour, style, size, label in (
+        (losses, _RED, "-", 6, "loss of the best thresholds so far"),
+        (bounds, _BLUE, "--", 3, "lower bound: no thresholds can do better"),
+    ):
+        axes.step(times, values, style, where="post", color=colour, marker="o", ms=size, markevery=often, label=label)
+    axes.fill_between(times, bounds, losses, step="post", color=_PALE, alpha=0.6, lw=0)
+    axes.set_ylim(0, 1.1 * losses.max() or 1)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}")
+    axes.set_title(_ending(losses[-1], bounds[-1], status), loc="left", fontsize=11)
+    _legend_below(figure, axes)
+    return figure
+
+
+def thresholds_and_scores(
+    problem: CalibrationProblem,
+    thresholds: ArrayLike,
+    names: Sequence[str] | None = None,
+    max_exemplars: int = 12,
+) -> Figure:
+    """Where each threshold sits among the scores of the negatives and of the positives, one line per exemplar."""
+    limits = np.asarray(thresholds)
+    assignment = problem.assign(limits)
+    counts = np.bincount(assignment[assignment >= 0], minlength=problem.n_exemplars)
+    chosen = _spread(np.lexsort((-counts, np.isinf(limits))), max_exemplars)
+    figure, axes = _canvas(height=1.6 + 0.42 * len(chosen))
+    for line, exemplar in enumerate(chosen):
+        _score_line(axes, line, problem, limits, assignment, int(exemplar))
+    labels = [f"exemplar_{j}" for j in range(problem.n_exemplars)] if names is None else names
+    axes.set_yticks(range(len(chosen)), [_short(labels[j]) for j in chosen])
+    axes.set_ylim(len(chosen) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("score under the exemplar")
+    shown = (
+        ""
+        if len(chosen) == problem.n_exemplars
+        else f" ({len(chosen)} of {problem.n_exemplars} exemplars, busiest first)"
+    )
+    axes.set_title(f"Thresholds among the scores{shown}", loc="left", fontsize=11)
+    _score_legend(figure)
+    return figure
+
+
+def precision_recall_curves(
+    labels: ArrayLike,
+    scores: Mapping[str, ArrayLike],
+    decisions: Mapping[str, ArrayLike] | None = None,
+    title: str = "Precision and recall of windows",
+) -> Figure:
+    """One curve per named row of window scores; a dot where the thresholds of `decisions` put the detector."""
+    figure, axes = _canvas()
+    is_positive = np.asarray(labels) == 1
+    for k, (name, values) in enumerate(scores.items()):
+        colour, style = _LINES[k % len(_LINES)]
+        precision, recall, _ = precision_recall_curve(is_positive, values)
+        precision, recall = np.append(precision[0], precision), np.append(0.0, recall)
+        average = average_precision(is_positive, values)
+        label = f"{name} (average precision {100 * average:.1f})"
+        axes.plot(recall, precision, color=colour, ls=style, lw=1.8, label=label)
+        if decisions is not None and name in decisions:
+            accepted = np.asarray(decisions[name], dtype=bool)
+            hits = (accepted & is_positive).sum()
+            point = hits / max(1, is_positive.sum()), hits / max(1, accepted.sum())
+            axes.plot(*point, "o", color=colour, ms=7, mec="white")
+    axes.set(xlim=(0, 1.01), ylim=(0, 1.03), xlabel="recall", ylabel="precision")
+    axes.legend(loc="lower left", frameon=True, framealpha=0.9, edgecolor="none", fontsize=9)
+    axes.set_title(title + (" (dots: where the thresholds cut)" if decisions else ""), loc="left", fontsize=11)
+    return figure
+
+
+def coverage(assignment: ArrayLike, active: ArrayLike) -> Figure:
+    """How many positives each exemplar is responsible for, and how many exemplars are redundant."""
+    is_active = np.asarray(active, dtype=bool)
+    owners = np.asarray(assignment)
+    counts = np.bincount(owners[owners >= 0], minlength=len(is_active))
+    order = np.lexsort((-counts, ~is_active))
+    n_redundant, n_left_out = int((~is_active).sum()), int((owners < 0).sum())
+    n_busy = int((counts > 0).sum())
+    figure, axes = _canvas()
+    axes.bar(np.arange(len(order)) + 1, counts[order], width=1.0 if len(order) > 60 else 0.85, color=_BLUE)
+    height = max(1, int(counts.max())) * 1.15
+    axes.set(xlim=(0.2, len(order) + 0.8), ylim=(0, height))
+    for first, n, colour, text in (
+        (n_busy, len(order) - n_busy - n_redundant, _SKY, "accept some, win none"),
+        (len(order) - n_redundant, n_redundant, _GREY, "redundant"),
+    ):
+        if n:
+            axes.axvspan(first + 0.5, first + n + 0.5, color=colour, alpha=0.25, lw=0)
+            level = 0.98 if colour == _SKY else 0.88  # the texts of two narrow bands must not meet
+            right = first + n + 0.5
+            axes.text(right, level * height, f"{n} {text} ", ha="right", va="top", color=_INK, fontsize=9)
+    axes.yaxis.set_major_locator(_whole_numbers())
+    axes.xaxis.set_major_locator(_whole_numbers())
+    axes.set_xlabel("exemplars, busiest first")
+    axes.set_ylabel("positives it is responsible for")
+    left_out = f", {n_left_out:,} positives are left out" if n_left_out else ""
+    title = f"{n_busy:,} of {len(order):,} exemplars are responsible for the positives{left_out}"
+    axes.set_title(title, loc="left", fontsize=11)
+    return figure
+
+
+def png_bytes(figure: Figure) -> bytes:
+    """The picture as PNG, without a date or a version inside: the same figure gives the same bytes."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def save_png(figure: Figure, path: str | os.PathLike[str]) -> None:
+    """Write the picture as PNG, whole or not at all."""
+    with atomic_write(path) as handle:
+        handle.write(png_bytes(figure))
+
+
+def _canvas(height: float = 4.2) -> tuple[Figure, Axes]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, height), dpi=150, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(color=_PALE, lw=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=_INK, labelsize=9)
+    return figure, axes
+
+
+def _legend_below(figure: Figure, axes: Axes) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+
+
+def _whole_numbers() -> Locator:
+    from matplotlib.ticker import MaxNLocator
+
+    return MaxNLocator(nbins=8, integer=True, min_n_ticks=1)
+
+
+def _ending(loss: float, bound: float, status: str) -> str:
+    """The last state of a search as a title."""
+    if bound >= loss:
+        return f"Loss {loss:,.10g}, proven optimal"
+    gap = 100 * (loss - bound) / loss
+    ended = {
+        "time_limit": ", stopped by the time limit",
+        "node_limit": ", stopped by the node limit",
+        "gap_reached": ", as near as was asked for",
+    }.get(status, "")
+    return f"Loss {loss:,.10g}, at least {bound:,.10g} is unavoidable (gap {gap:.1f} %){ended}"
+
+
+def _spread(order: NDArray[np.intp], n: int) -> NDArray[np.intp]:
+    """`n` of the exemplars in `order`, from the first to the last of them, more of the first."""
+    if len(order) <= n:
+        return order
+    steps = np.arange(n)
+    return order[np.maximum(steps, (steps / max(1, n - 1)) ** 2 * (len(order) - 1)).round().astype(int)]
+
+
+def _score_line(
+    axes: Axes, line: int, problem: CalibrationProblem, limits: FloatArray, assignment: NDArray[np.intp], exemplar: int
+) -> None:
+    """One exemplar: a band of negatives, ticks of the highest of them, dots of positives, a bar for the threshold."""
+    negatives = np.asarray(problem.negative_scores[:, exemplar], dtype=float)
+    positives = np.asarray(problem.positive_scores[:, exemplar], dtype=float)
+    low, lower, median, upper, high = np.quantile(negatives, (0.0, 0.25, 0.5, 0.75, 1.0))
+    axes.plot([low, high], [line + 0.16] * 2, color=_PALE, lw=4, solid_capstyle="butt", zorder=1)
+    axes.plot([lower, upper], [line + 0.16] * 2, color=_GREY, lw=4, solid_capstyle="butt", zorder=2)
+    axes.plot([median], [line + 0.16], "|", color="white", ms=4, zorder=3)
+    accepted = negatives[negatives > limits[exemplar]]
+    axes.plot(accepted, np.full(len(accepted), line + 0.16), "|", color=_RED, ms=6, mew=1.0, zorder=3)
+    own = assignment == exemplar
+    axes.plot(positives[~own], np.full((~own).sum(), line - 0.14), ".", color=_SKY, ms=2.5, alpha=0.5, zorder=2)
+    axes.plot(positives[own], np.full(own.sum(), line - 0.14), ".", color=_BLUE, ms=6, zorder=4)
+    if np.isfinite(limits[exemplar]):
+        axes.plot([limits[exemplar]] * 2, [line - 0.34, line + 0.34], color=_INK, lw=2, zorder=5)
+    else:
+        place = max(high, positives.max())
+        axes.annotate("redundant", (place, line), (6, 0), textcoords="offset points", va="center", fontsize=8)
+
+
+def _score_legend(figure: Figure) -> None:
+    from matplotlib.lines import Line2D
+
+    marks: dict[str, dict[str, Any]] = {
+        "threshold": {"color": _INK, "lw": 2},
+        "positive it is responsible for": {"color": _BLUE, "marker": ".", "ms": 8, "ls": ""},
+        "other positive": {"color": _SKY, "marker": ".", "ms": 4, "ls": ""},
+        "negatives: all, middle half": {"color": _GREY, "lw": 4},
+        "negative it accepts": {"color": _RED, "marker": "|", "ms": 7, "ls": ""},
+    }
+    handles = [Line2D([], [], label=label, **style) for label, style in marks.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 22 else name[:10] + "…" + name[-11:]

@@ -1,0 +1,132 @@
+"""Calibrating a score table and scoring new rows with the result: what the command line does, as functions.
+
+In: a `ScoreTable` and an unfitted `JointCalibrator`. Out: the fitted one; per exemplar, what its threshold does
+(`ExemplarSummary`); per row, what was decided and by whom (`RowScores`); a split of the rows by their groups.
+Absent on purpose: files and printing.
+
+Before: `score_tables`, `persistence`. After: `cli`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._validation import FloatArray, InputError, check_number, row_blocks
+from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.problem import CalibrationProblem
+from eesvm.score_tables import ScoreTable
+
+
+@dataclass(frozen=True)
+class ExemplarSummary:
+    """What the threshold of each exemplar does on the table it was fitted to; every array is (E,)."""
+
+    thresholds: FloatArray
+    active: NDArray[np.bool_]
+    positives_responsible: NDArray[np.intp]  # those it wins by the largest margin
+    positives_accepted: NDArray[np.intp]
+    negatives_accepted: NDArray[np.intp]
+    negatives_accepted_alone: NDArray[np.intp]  # by it and by nobody else: what switching it off would save
+
+    def columns(self) -> list[list[object]]:
+        """The arrays as columns of Python numbers, in the order above; active is 0 or 1."""
+        return [
+            self.thresholds.tolist(),
+            self.active.astype(int).tolist(),
+            self.positives_responsible.tolist(),
+            self.positives_accepted.tolist(),
+            self.negatives_accepted.tolist(),
+            self.negatives_accepted_alone.tolist(),
+        ]
+
+
+@dataclass(frozen=True)
+class RowScores:
+    """What a calibration says about each row; every array is (n,)."""
+
+    scores: FloatArray  # the highest calibrated score
+    accepted: NDArray[np.bool_]  # whether any exemplar scores the row above its threshold
+    exemplars: NDArray[np.intp]  # whose calibrated score is the highest
+    margins: FloatArray  # the score of that exemplar minus its threshold
+
+
+def fit_table(table: ScoreTable, calibrator: JointCalibrator, across_groups: bool = False) -> CalibrationProblem:
+    """Fit `calibrator`, in place, to a table with its weights and forbidden pairs; returns the problem that was solved.
+
+    With `across_groups` an exemplar does not cover the windows of its own group.
+    """
+    problem = table.problem(across_groups)
+    calibrator.fit_problem(problem)
+    calibrator.exemplar_names_ = table.exemplar_names
+    return problem
+
+
+def summarise_exemplars(problem: CalibrationProblem, thresholds: FloatArray) -> ExemplarSummary:
+    """Count, exemplar by exemplar, what the thresholds accept."""
+    n_exemplars = problem.n_exemplars
+    assignment = problem.assign(thresholds)
+    positives, negatives, alone = (np.zeros(n_exemplars, dtype=np.intp) for _ in range(3))
+    for _, block in row_blocks(problem.positive_scores):
+        positives += (block > thresholds).sum(axis=0)
+    for _, block in row_blocks(problem.negative_scores):
+        above = block > thresholds
+        negatives += above.sum(axis=0)
+        alone += above[above.sum(axis=1) == 1].sum(axis=0)
+    return ExemplarSummary(
+        thresholds=thresholds,
+        active=np.isfinite(thresholds),
+        positives_responsible=np.bincount(assignment[assignment >= 0], minlength=n_exemplars),
+        positives_accepted=positives,
+        negatives_accepted=negatives,
+        negatives_accepted_alone=alone,
+    )
+
+
+def score_rows(calibrator: JointCalibrator, scores: FloatArray) -> RowScores:
+    """Apply a fitted calibrator to the scores of new rows."""
+    exemplars = calibrator.assign(scores)
+    return RowScores(
+        scores=calibrator.decision_function(scores),
+        accepted=calibrator.predict(scores) == calibrator.classes_[1],
+        exemplars=exemplars,
+        margins=scores[np.arange(len(scores)), exemplars] - calibrator.thresholds_[exemplars],
+    )
+
+
+def split_table(table: ScoreTable, test_size: float = 0.5, random_state: int = 0) -> tuple[ScoreTable, ScoreTable]:
+    """Training and test rows: whole groups where the table has groups, else rows, each class by itself.
+
+    A group with a positive row is drawn among such groups, so that both parts have about the same share of positives.
+    Exemplars that come from a test group are left out: they have seen what they would be tested on.
+    """
+    check_number(test_size, "test_size", above=0, maximum=1)
+    if table.labels is None:
+        raise InputError("splitting a table needs a label for every row")
+    groups = np.arange(table.n_rows) if table.groups is None else table.groups
+    _, ids = np.unique(groups, return_inverse=True)
+    has_positive = np.zeros(ids.max() + 1, dtype=bool)
+    has_positive[ids[table.labels == 1]] = True
+    is_test_group = np.zeros(len(has_positive), dtype=bool)
+    random = np.random.default_rng(random_state)
+    for kind in (True, False):
+        members = random.permutation(np.flatnonzero(has_positive == kind))
+        is_test_group[members[: round(test_size * len(members))]] = True
+    is_test = is_test_group[ids]
+    for part, name in ((~is_test, "training"), (is_test, "test")):
+        for label, noun in ((1, "positive"), (0, "negative")):
+            if not (table.labels[part] == label).any():
+                unit = "row" if table.groups is None else "group"
+                raise InputError(
+                    f"a test share of {test_size:g} leaves no {noun} row in the {name} part: there are "
+                    f"{int(has_positive.sum())} {unit}s with a positive and {int((~has_positive).sum())} without"
+                )
+    train, test = table.rows(~is_test), table.rows(is_test)
+    if test.groups is None or table.exemplar_groups is None:
+        return train, test
+    is_unseen = ~np.isin(table.exemplar_groups, test.groups)
+    if not is_unseen.any():
+        raise InputError(f"with a test share of {test_size:g} every exemplar comes from a test group")
+    return train.exemplars(is_unseen), test.exemplars(is_unseen)
