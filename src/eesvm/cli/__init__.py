@@ -1,0 +1,59 @@
+"""The command `eesvm`: thin verbs over the library.
+
+In: arguments. Out: an exit status: 0; 1 with one line on the error stream where a file or a value cannot be used; 2 for
+a wrong call; 130 when interrupted. Results go to the output stream, progress and errors to the error stream.
+Absent on purpose: arithmetic. Each verb reads, calls the library and writes.
+
+Before: everything else. After: nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from eesvm._validation import InputError
+from eesvm._version import __version__
+from eesvm.cli import apply, calibrate, demo
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one verb; returns the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        status = arguments.run(arguments)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return _complain("interrupted, nothing was written", 130)
+    except InputError as error:
+        return _complain(str(error))
+    except MemoryError as error:
+        return _complain(f"there is not enough memory for this ({error})" if str(error) else "out of memory")
+    except OSError as error:
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)}: "
+        return _complain(f"{where}{error.strerror or error}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="eesvm",
+        description="Set the thresholds of many detectors that are OR-ed together, and prove how good they are.",
+        epilog="Try `eesvm demo -o demo`, or `eesvm VERB --help` for an example of each verb.",
+    )
+    parser.add_argument("--version", action="version", version=f"eesvm {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for module in (calibrate, apply, demo):
+        module.add_parser(verbs)
+    return parser
+
+
+def _complain(sentence: str, status: int = 1) -> int:
+    line = " ".join(sentence.split())  # one line, whatever a library put into its message
+    sys.stderr.write(f"eesvm: error: {line}\n")
+    return status

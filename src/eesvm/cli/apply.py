@@ -1,0 +1,117 @@
+"""`eesvm apply`: score new rows with a calibration that was saved.
+
+In: a calibration and a score table. Out: a csv file with one line per row: score, decision, winning exemplar, margin.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from eesvm._files import atomic_write
+from eesvm._validation import InputError
+from eesvm.calibration.joint import JointCalibrator
+from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb
+from eesvm.cli.console import Screen, percent
+from eesvm.metrics import false_positives, recall_at
+from eesvm.persistence import load_calibration
+from eesvm.score_tables import ScoreTable, read_score_table
+from eesvm.table_calibration import RowScores, score_rows
+
+_HELP = """\
+columns of the output:
+  row             number of the row in SCORES, from 0
+  score           its highest calibrated score: above 0 is accepted, or with --sigmoid a probability
+  accepted        1 where any exemplar scores the row above its threshold
+  exemplar        the exemplar with the highest calibrated score, and exemplar_index, its column from 0
+  margin          the score of that exemplar minus its threshold
+
+Columns of .csv and .parquet files are found by their names, in any order; others are ignored.
+
+example:
+  eesvm apply calibrated new_scores.csv -o decisions.csv
+"""
+
+
+def add_parser(verbs: Parsers) -> None:
+    parser = add_verb(verbs, "apply", run, "score new rows with a saved calibration", _HELP)
+    parser.add_argument("calibration", metavar="CALIBRATION", help="folder that `calibrate` wrote, or its .json file")
+    add_table_arguments(parser)
+    parser.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="csv file to write; - for standard output"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    screen = Screen(arguments.quiet, to_stderr=arguments.output == "-")
+    _check_output(arguments.output, arguments.overwrite)
+    calibrator = load_calibration(arguments.calibration)
+    table = _read(arguments, calibrator)
+    for note in table.notes:
+        screen.note(note)
+    rows = score_rows(calibrator, table.scores)
+    with _open_output(arguments.output) as handle:
+        _write(handle, rows, _names(calibrator))
+    where = "" if arguments.output == "-" else f", written to {arguments.output}"
+    screen.say(f"{int(rows.accepted.sum()):,} of {table.n_rows:,} rows accepted{_judged(table, rows)}{where}")
+    return 0
+
+
+def _check_output(output: str, overwrite: bool) -> None:
+    if output != "-" and Path(output).is_file() and not overwrite:
+        raise InputError(f"{output} already exists: choose another name or allow overwriting it (--overwrite)")
+
+
+def _read(arguments: argparse.Namespace, calibrator: JointCalibrator) -> ScoreTable:
+    table = read_score_table(
+        arguments.scores,
+        label_column=arguments.label_column,
+        positive_label=arguments.positive_label,
+        require_labels=False,
+        columns=calibrator.exemplar_names_,
+    )
+    if table.n_exemplars != len(calibrator.thresholds_):
+        raise InputError(
+            f"{arguments.scores}: there are {table.n_exemplars} columns of scores, "
+            f"but the calibration has {len(calibrator.thresholds_)} exemplars"
+        )
+    return table
+
+
+@contextmanager
+def _open_output(output: str) -> Iterator[IO[Any]]:
+    if output == "-":
+        yield sys.stdout
+    else:
+        with atomic_write(output, text=True) as handle:
+            yield handle
+
+
+def _write(handle: IO[Any], rows: RowScores, names: list[str]) -> None:
+    writer = csv.writer(handle, lineterminator="\n")
+    writer.writerow(["row", "score", "accepted", "exemplar", "exemplar_index", "margin"])
+    columns = (rows.scores.tolist(), rows.accepted.tolist(), rows.exemplars.tolist(), rows.margins.tolist())
+    for row, (score, accepted, exemplar, margin) in enumerate(zip(*columns, strict=True)):
+        writer.writerow([row, repr(score), int(accepted), names[exemplar], exemplar, repr(margin)])
+
+
+def _names(calibrator: JointCalibrator) -> list[str]:
+    return calibrator.exemplar_names_ or [f"exemplar_{j}" for j in range(len(calibrator.thresholds_))]
+
+
+def _judged(table: ScoreTable, rows: RowScores) -> str:
+    """How the decisions compare with the labels, where there are labels."""
+    if table.labels is None:
+        return ""
+    n_negatives = table.n_rows - table.n_positives
+    text = f": {int(false_positives(table.labels, rows.accepted)):,} false positives among {n_negatives:,} negatives"
+    if table.n_positives:
+        text += f", recall {percent(recall_at(table.labels, rows.accepted))} of {table.n_positives:,} positives"
+    return text

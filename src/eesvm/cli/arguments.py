@@ -1,0 +1,56 @@
+"""Arguments that several verbs share, and the types that refuse a value before any work is done."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import Any
+
+Parsers = Any  # argparse's own type for a set of verbs is private
+
+
+def add_verb(verbs: Parsers, name: str, run: Callable[[argparse.Namespace], int], summary: str, text: str) -> Any:
+    """A parser for one verb; `text` goes below its options as it is."""
+    parser = verbs.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        epilog=text,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_table_arguments(parser: argparse.ArgumentParser) -> None:
+    """How to read a score table."""
+    parser.add_argument("scores", metavar="SCORES", help="score table: .npz, .csv, .csv.gz, .tsv or .parquet")
+    parser.add_argument("--label-column", default="label", metavar="NAME", help="column of labels (default: label)")
+    parser.add_argument(
+        "--positive-label", metavar="LABEL", help="label of the positives; all others are negatives (default: 1)"
+    )
+
+
+def number(
+    minimum: float = -math.inf, maximum: float = math.inf, above: float = -math.inf, integer: bool = False
+) -> Callable[[str], float]:
+    """A type for argparse: a finite number with `minimum <= value <= maximum` and `value > above`."""
+
+    def parse(text: str) -> float:
+        try:
+            value = int(text) if integer else float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise argparse.ArgumentTypeError(f"{'an integer' if integer else 'a number'} is needed, got {text!r}")
+        for broken, rule in (
+            (value < minimum, f">= {minimum:g}"),
+            (value > maximum, f"<= {maximum:g}"),
+            (value <= above, f"> {above:g}"),
+        ):
+            if broken:
+                raise argparse.ArgumentTypeError(f"must be {rule}, got {text}")
+        return value
+
+    return parse

@@ -1,0 +1,166 @@
+"""`eesvm calibrate`: one threshold per exemplar for a score table.
+
+In: a score table and limits. Out: a folder with calibration.json, thresholds.csv and loss_and_bound.png, and with
+--compare how every calibrator does on rows that it has not seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from eesvm._files import atomic_folder, check_output_folder
+from eesvm._validation import InputError
+from eesvm.calibration.exact import METHODS
+from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.problem import CalibrationProblem
+from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb, number
+from eesvm.cli.console import Screen
+from eesvm.cli.outputs import Comparison, report_comparison, report_result, write_calibration, write_comparison
+from eesvm.experiments.window_tables import compare_calibrators
+from eesvm.score_tables import ScoreTable, read_score_table
+from eesvm.table_calibration import fit_table, split_table
+
+_COMPARE_SECONDS = 60.0  # for each search of --compare where there is no --time-limit
+_HELP = """\
+SCORES is a .npz with `positive_scores` and `negative_scores` (or `scores` and `labels`), or a .csv, .csv.gz, .tsv or
+.parquet with a header, one column of scores per exemplar and a column of labels. An exemplar accepts a row whose score
+is above its threshold; a row is accepted if any exemplar accepts it.
+
+example:
+  eesvm calibrate scores.csv -o calibrated --min-recall 0.99 --time-limit 60
+"""
+
+
+def add_parser(verbs: Parsers) -> None:
+    summary = "find the thresholds that accept the positives and the fewest negatives"
+    parser = add_verb(verbs, "calibrate", run, summary, _HELP)
+    add_table_arguments(parser)
+    add = parser.add_argument
+    add("-o", "--output", required=True, metavar="OUT", help="folder to write")
+    add("--group-column", metavar="NAME", help="column that says where each row comes from (image, user, ...)")
+    add("--method", choices=METHODS, default="exact", help="how to search (default: exact)")
+    add(
+        "--min-recall",
+        type=number(above=0, maximum=1),
+        default=1.0,
+        metavar="R",
+        help="share of the positives that must be accepted (default: 1)",
+    )
+    add("--time-limit", type=number(minimum=0), metavar="S", help="stop after so many seconds with the best so far")
+    add(
+        "--node-limit", type=number(minimum=1, integer=True), metavar="N", help="stop after so many nodes of the search"
+    )
+    add(
+        "--gap",
+        type=number(minimum=0),
+        default=0.0,
+        metavar="G",
+        help="stop when the loss is proven to be within this share of the optimum (default: 0)",
+    )
+    add("--across-groups", action="store_true", help="an exemplar does not cover the windows of its own group")
+    add("--sigmoid", action="store_true", help="also fit a sigmoid per exemplar, so that scores are probabilities")
+    add("--compare", action="store_true", help="also compare all calibrators on held-out rows")
+    add(
+        "--test-size",
+        type=number(above=0, maximum=1),
+        default=0.5,
+        metavar="T",
+        help="share of the rows (or groups) that --compare holds out (default: 0.5)",
+    )
+    add(
+        "--seed",
+        type=number(minimum=0, integer=True),
+        default=0,
+        metavar="N",
+        help="of all random choices (default: 0)",
+    )
+    add("--jobs", type=number(minimum=1, integer=True), metavar="N", help="threads (default: all cores)")
+    add("--overwrite", action="store_true", help="replace OUT if eesvm wrote it")
+    add("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    screen = Screen(arguments.quiet)
+    check_output_folder(arguments.output, arguments.overwrite)
+    table = read_score_table(
+        arguments.scores,
+        label_column=arguments.label_column,
+        positive_label=arguments.positive_label,
+        group_column=arguments.group_column,
+    )
+    calibrator = _calibrator(arguments)
+    try:
+        problem = fit(table, calibrator, screen, arguments.across_groups)
+        report_result(calibrator, problem, screen)
+        comparison = _compare(table, arguments, screen) if arguments.compare else None
+    except InputError as error:
+        raise InputError(f"{arguments.scores}: {error}") from None
+    with atomic_folder(arguments.output, arguments.overwrite) as folder:
+        write_calibration(folder, calibrator, problem, table.names)
+        if comparison is not None:
+            write_comparison(folder, comparison)
+        names = sorted(entry.name for entry in folder.iterdir())
+    screen.say(f"\nwritten to {arguments.output}: {', '.join(names)}")
+    return 0
+
+
+def fit(
+    table: ScoreTable, calibrator: JointCalibrator, screen: Screen, across_groups: bool, title: str = "searching"
+) -> CalibrationProblem:
+    """Fit the calibrator with a live line on the screen; Ctrl-C ends the search with the best so far."""
+    with screen.searching(title) as progress:
+        calibrator.set_params(progress=progress)
+        problem = fit_table(table, calibrator, across_groups)
+    calibrator.set_params(progress=None)
+    return problem
+
+
+def _compare(table: ScoreTable, arguments: argparse.Namespace, screen: Screen) -> Comparison | None:
+    """Every calibrator on rows that none of them has seen; None where that was interrupted."""
+    try:
+        return _compare_on_held_out(table, arguments, screen)
+    except KeyboardInterrupt:
+        screen.note("the comparison was interrupted; the thresholds are written without it")
+        return None
+
+
+def _compare_on_held_out(table: ScoreTable, arguments: argparse.Namespace, screen: Screen) -> Comparison:
+    train, test = split_table(table, arguments.test_size, arguments.seed)
+    has_images = train.groups is not None and train.exemplar_groups is not None
+    with screen.searching("comparing") as progress:
+        tables = compare_calibrators(
+            train.scores,
+            train.labels,
+            test.scores,
+            test.labels,
+            groups_train=train.groups if has_images else None,
+            groups_test=test.groups,
+            exemplar_groups=train.exemplar_groups if has_images else None,
+            method=arguments.method,
+            min_recall=arguments.min_recall,
+            time_limit=_COMPARE_SECONDS if arguments.time_limit is None else arguments.time_limit,
+            node_limit=arguments.node_limit,
+            gap=arguments.gap,
+            progress=progress,
+            random_state=arguments.seed,
+            n_jobs=arguments.jobs,
+        )
+    report_comparison(tables, screen)
+    if test.n_exemplars < table.n_exemplars:
+        screen.note(f"{table.n_exemplars - test.n_exemplars} exemplars from held-out groups are not part of it")
+    if table.weights is not None or table.forbidden is not None:
+        screen.note("weights and forbidden pairs of the file are not part of the comparison")
+    return Comparison(tables, test)
+
+
+def _calibrator(arguments: argparse.Namespace) -> JointCalibrator:
+    return JointCalibrator(
+        sigmoid=arguments.sigmoid,
+        method=arguments.method,
+        min_recall=arguments.min_recall,
+        time_limit=arguments.time_limit,
+        node_limit=arguments.node_limit,
+        gap=arguments.gap,
+        random_state=arguments.seed,
+        n_jobs=arguments.jobs,
+    )

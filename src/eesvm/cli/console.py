@@ -1,0 +1,136 @@
+"""What the verbs print: facts, tables, notes, and a live line while a search runs.
+
+In: plain values. Out: text; coloured and live in a terminal, plain and one line each in a pipe.
+Texts are never read as markup: a file called [red].csv is printed as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+
+from eesvm.calibration.anytime import Progress as SearchState
+from eesvm.calibration.anytime import ProgressCallback
+from eesvm.calibration.problem import CalibrationResult
+
+_STATUS_TEXTS = {
+    "optimal": "proven",
+    "gap_reached": "as near to the optimum as was asked for",
+    "time_limit": "stopped before the proof",
+    "node_limit": "stopped before the proof",
+    "feasible": "not proven optimal",
+}
+
+
+class Screen:
+    """The two streams of a verb; `quiet` leaves errors only."""
+
+    def __init__(self, quiet: bool = False, to_stderr: bool = False) -> None:
+        self._quiet = quiet
+        self._has_hinted = False
+        self._out = _console(sys.stderr if to_stderr else sys.stdout)
+        self._live = _console(sys.stderr)
+
+    def say(self, text: str = "", style: str = "") -> None:
+        """One line."""
+        if not self._quiet:
+            self._out.print(text, style=style or None, soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """A remark that is no error."""
+        self.say(f"note: {text}", "yellow")
+
+    def facts(self, facts: Sequence[tuple[str, str]]) -> None:
+        """Names and values, one pair a line."""
+        width = max(len(name) for name, _ in facts)
+        for name, value in facts:
+            self.say(f"  {name:<{width}}  {value}")
+
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table whose first column is text and whose others are numbers."""
+        if self._quiet:
+            return
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for k, name in enumerate(header):
+            table.add_column(name, justify="right" if k else "left", no_wrap=not k, overflow="fold")
+        for row in rows:
+            table.add_row(*row)
+        self._out.print(table)
+
+    @contextmanager
+    def searching(self, title: str) -> Iterator[ProgressCallback | None]:
+        """A callback for the search that keeps a live line up to date in a terminal; None elsewhere."""
+        if self._quiet or not self._live.is_terminal:
+            yield None
+            return
+        columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=8))
+        with Progress(*columns, console=self._live, transient=True) as bar:
+            if not self._has_hinted:
+                bar.console.print("Ctrl-C ends a search and keeps the best so far; a second one aborts", style="dim")
+                self._has_hinted = True
+            task = bar.add_task(title, total=None)
+
+            def update(state: SearchState) -> None:
+                text = _state_text(title, state)
+                bar.update(task, description=text, total=state.time_limit, completed=state.seconds)
+
+            yield update
+
+
+def result_facts(result: CalibrationResult, n_negatives: int | None = None) -> list[tuple[str, str]]:
+    """The answer and its evidence."""
+    facts = [
+        ("exemplars", f"{len(result.thresholds):,}"),
+        ("positives", f"{len(result.assignment):,}"),
+        ("negatives", "" if n_negatives is None else f"{n_negatives:,}"),
+        ("loss", f"{amount(result.loss)} (accepted negatives)"),
+        ("lower bound", amount(result.lower_bound)),
+        ("gap", percent(result.gap)),
+        ("status", f"{result.status} ({_STATUS_TEXTS.get(result.status, '')})"),
+        ("redundant exemplars", f"{result.n_redundant:,}"),
+        ("recall", percent(result.recall)),
+        ("nodes", f"{result.n_nodes:,}"),
+        ("seconds", f"{result.seconds:.2f}"),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def amount(value: float) -> str:
+    """A loss or a bound: whole numbers without decimals."""
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
+
+
+def percent(share: float) -> str:
+    """A share between 0 and 1; one that is not whole never reads as 0 or 100."""
+    text = f"{100 * share:.2f}"
+    if share > 0 and text == "0.00":
+        return "< 0.01 %"
+    return "> 99.99 %" if share < 1 and text == "100.00" else f"{text.rstrip('0').rstrip('.')} %"
+
+
+def duration(seconds: float) -> str:
+    """3 s, 2 min 5 s, 1 h 2 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _state_text(title: str, state: SearchState) -> str:
+    left = "" if state.time_limit is None else f", {duration(max(0.0, state.time_limit - state.seconds))} left"
+    return (
+        f"{title}: loss {amount(state.loss)}, bound {amount(state.lower_bound)}, gap {100 * state.gap:.1f} %, "
+        f"{state.n_nodes:,} nodes, {duration(state.seconds)}{left}"
+    )
+
+
+def _console(stream: object) -> Console:
+    console = Console(file=stream, markup=False, highlight=False, emoji=False)  # type: ignore[arg-type]
+    if not console.is_terminal:
+        console.width = 1000  # a pipe has no width: nothing is cut or folded
+    return console

@@ -1,0 +1,111 @@
+"""What `calibrate` and `demo` print and write about a result.
+
+In: fitted calibrators, problems, comparisons. Out: lines on the screen; csv, Markdown, JSON and PNG files in a folder.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eesvm._files import atomic_write
+from eesvm._validation import InputError
+from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.problem import CalibrationProblem, any_accepts
+from eesvm.cli.console import Screen, percent, result_facts
+from eesvm.experiments.window_tables import JOINT, WindowComparison, WindowTables
+from eesvm.persistence import save_calibration
+from eesvm.report.figures import loss_and_bound, precision_recall_curves, save_png
+from eesvm.score_tables import ScoreTable
+from eesvm.table_calibration import summarise_exemplars
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COMPARISON_HEADER = ("method", "recall, %", "false positives", "window AP, %")
+THRESHOLD_HEADER = (
+    "exemplar",
+    "threshold",
+    "active",
+    "positives_responsible",
+    "positives_accepted",
+    "negatives_accepted",
+    "negatives_accepted_alone",
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Every calibrator on held-out rows."""
+
+    tables: WindowTables
+    test: ScoreTable
+
+
+def report_result(calibrator: JointCalibrator, problem: CalibrationProblem, screen: Screen) -> None:
+    """Print the answer, its evidence, and what is worth knowing about the columns."""
+    screen.facts(result_facts(calibrator.result_, problem.n_negatives))
+    for note in problem.notes():
+        screen.note(note)
+    if calibrator.result_.status == "feasible" and calibrator.method != "greedy":
+        screen.note("the search was interrupted; these are the best thresholds it had found")
+
+
+def report_comparison(tables: WindowTables, screen: Screen) -> None:
+    """Print the rows of the paper's tables 1 and 2."""
+    for comparison in tables.comparisons:
+        screen.say(
+            f"\nheld out: {tables.n_positives:,} positives, {tables.n_negatives:,} negatives, the rest is fitted to; "
+            f"{comparison.variant}; counted at the recall of the joint thresholds, {percent(comparison.recall)}"
+        )
+        screen.table(COMPARISON_HEADER, comparison_rows(comparison))
+
+
+def comparison_rows(comparison: WindowComparison) -> list[list[str]]:
+    """The rows as texts, under `COMPARISON_HEADER`."""
+    return [
+        [
+            row.method,
+            f"{100 * row.recall:.1f}",
+            f"{row.false_positives:,.0f}",
+            "" if row.average_precision is None else f"{100 * row.average_precision:.1f}",
+        ]
+        for row in comparison.rows
+    ]
+
+
+def write_calibration(
+    folder: Path, calibrator: JointCalibrator, problem: CalibrationProblem, names: Sequence[str]
+) -> None:
+    """The files that every calibration has."""
+    result = calibrator.result_
+    save_calibration(folder / "calibration.json", calibrator)
+    rows = zip(names, *summarise_exemplars(problem, result.thresholds).columns(), strict=True)
+    write_csv(folder / "thresholds.csv", [THRESHOLD_HEADER, *rows])
+    save_png(loss_and_bound(result.history, result.status, result.seconds), folder / "loss_and_bound.png")
+
+
+def write_comparison(folder: Path, comparison: Comparison) -> None:
+    """The comparison as csv, as Markdown and as a picture."""
+    write_csv(folder / "comparison.csv", comparison.tables.to_csv_rows())
+    with atomic_write(folder / "comparison.md", text=True) as handle:
+        handle.write(comparison.tables.to_markdown())
+    save_png(comparison_figure(comparison), folder / "precision_recall.png")
+
+
+def comparison_figure(comparison: Comparison) -> Figure:
+    """Precision and recall on the held-out rows; a dot marks what the joint thresholds decide."""
+    last, test = comparison.tables.comparisons[-1], comparison.test
+    if test.labels is None:
+        raise InputError("a comparison needs labels")
+    decisions = {JOINT: any_accepts(test.scores, last.result.thresholds)}
+    title = f"Held-out rows, {last.variant}"
+    return precision_recall_curves(test.labels, last.scores, decisions, title)
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    with atomic_write(path, text=True) as handle:
+        csv.writer(handle, lineterminator="\n").writerows(rows)

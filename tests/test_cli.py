@@ -1,0 +1,377 @@
+"""The command: run as a user runs it, fed with nonsense, interrupted, and out of disk."""
+
+import csv
+import errno
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eesvm import JointCalibrator, __version__, load_calibration
+from eesvm.cli import main
+from eesvm.example_tables import synthetic_score_table
+from eesvm.score_tables import ScoreTable, read_score_table, write_score_table
+
+SCRIPT = Path(sys.executable).with_name("eesvm")
+COMMAND = [str(SCRIPT)] if SCRIPT.exists() else [sys.executable, "-m", "eesvm"]
+HARD = synthetic_score_table(80, 800, 4000, "overlapping")
+
+
+def command(*arguments, cwd, status=0):
+    """Run the installed command; its output and its error stream."""
+    done = subprocess.run([*COMMAND, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=120)
+    assert done.returncode == status, done.stderr
+    return done.stdout, done.stderr
+
+
+def small_table():
+    table = synthetic_score_table(6, 60, 400, "overlapping", random_state=1)
+    return ScoreTable(table.scores, table.labels, exemplar_names=[f"rule {j}" for j in range(6)])
+
+
+def write_csv(path, table, order=None, **extra):
+    order = range(table.n_exemplars) if order is None else order
+    with open(path, "w", newline="") as handle:
+        writer = csv.writer(handle)
+        writer.writerow(["label", *extra, *(table.names[j] for j in order)])
+        for k, row in enumerate(table.scores.tolist()):
+            writer.writerow([table.labels[k], *(values[k] for values in extra.values()), *(row[j] for j in order)])
+
+
+def read_csv(path):
+    with open(path, newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+@pytest.fixture
+def npz(tmp_path):
+    write_score_table(tmp_path / "scores.npz", small_table())
+    return tmp_path / "scores.npz"
+
+
+def fails(capsys, *arguments, status=1):
+    """Run in this process; the one line of the complaint."""
+    assert main(list(map(str, arguments))) == status
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("eesvm: error: ")
+    assert err.count("\n") == 1
+    return err.removeprefix("eesvm: error: ").rstrip("\n")
+
+
+def test_calibrate_and_apply_agree_with_the_library(tmp_path, npz):
+    out, err = command("calibrate", npz, "-o", "out", "--min-recall", "0.9", "--sigmoid", cwd=tmp_path)
+    assert err == ""
+    assert "\x1b" not in out
+    assert "status               optimal (proven)" in out
+    assert out.endswith("written to out: calibration.json, loss_and_bound.png, thresholds.csv\n")
+    table = small_table()
+    calibrator = JointCalibrator(sigmoid=True, min_recall=0.9).fit(table.scores, table.labels)
+    loaded = load_calibration(tmp_path / "out")
+    np.testing.assert_array_equal(loaded.thresholds_, calibrator.thresholds_)
+    rows = read_csv(tmp_path / "out" / "thresholds.csv")
+    assert [row["exemplar"] for row in rows] == table.exemplar_names
+    np.testing.assert_array_equal([float(row["threshold"]) for row in rows], calibrator.thresholds_.astype(float))
+    assert (tmp_path / "out" / "loss_and_bound.png").read_bytes().startswith(b"\x89PNG")
+
+    write_csv(tmp_path / "new.csv", table, order=[3, 1, 5, 0, 2, 4], id=["x"] * table.n_rows)
+    out, err = command("apply", "out", "new.csv", "-o", "decisions.csv", cwd=tmp_path)
+    accepted = calibrator.predict(table.scores)
+    n_false, recall = accepted[table.labels == 0].sum(), 100 * accepted[table.labels == 1].mean()
+    assert out == (
+        f"note: column 'id' is not used\n{accepted.sum()} of 460 rows accepted: {n_false} false positives among 400 "
+        f"negatives, recall {recall:.4g} % of 60 positives, written to decisions.csv\n"
+    )
+    rows = read_csv(tmp_path / "decisions.csv")
+    assert [int(row["row"]) for row in rows] == list(range(460))
+    np.testing.assert_array_equal([float(row["score"]) for row in rows], calibrator.decision_function(table.scores))
+    np.testing.assert_array_equal([int(row["accepted"]) for row in rows], accepted)
+    winners = calibrator.assign(table.scores)
+    np.testing.assert_array_equal([int(row["exemplar_index"]) for row in rows], winners)
+    assert [row["exemplar"] for row in rows] == [table.exemplar_names[j] for j in winners]
+    margins = table.scores[np.arange(460), winners].astype(float) - calibrator.thresholds_[winners]
+    np.testing.assert_array_equal([float(row["margin"]) for row in rows], margins)
+
+
+def test_every_format_gives_the_same_thresholds(tmp_path, npz, capsys):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = small_table()
+    write_csv(tmp_path / "scores.csv", table)
+    columns = {name: table.scores[:, j] for j, name in enumerate(table.names)}
+    parquet.write_table(
+        pyarrow.table({"kind": np.where(table.labels, "spam", "ham")} | columns), tmp_path / "s.parquet"
+    )
+    thresholds = []
+    for name, options in (
+        ("scores.npz", []),
+        ("scores.csv", []),
+        ("s.parquet", ["--label-column", "kind", "--positive-label", "spam"]),
+    ):
+        assert main(["calibrate", str(tmp_path / name), "-o", str(tmp_path / name) + ".out", "--quiet", *options]) == 0
+        thresholds.append(load_calibration(str(tmp_path / name) + ".out").thresholds_)
+    np.testing.assert_array_equal(thresholds[0], thresholds[2])
+    np.testing.assert_allclose(thresholds[0], thresholds[1], rtol=1e-6)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_compare(tmp_path, capsys):
+    table = synthetic_score_table(10, 100, 600, "overlapping")
+    write_score_table(tmp_path / "s.npz", table)
+    out = tmp_path / "out"
+    arguments = ["calibrate", str(tmp_path / "s.npz"), "-o", str(out), "--compare", "--method", "greedy"]
+    assert main([*arguments, "--across-groups"]) == 0
+    text = capsys.readouterr().out
+    for name in (
+        "no calibration",
+        "indep. sigmoid calibration",
+        "joint calibration w/ sigmoid",
+        "indep. isotonic",
+        "affine",
+    ):
+        assert text.count(name) == 2
+    assert "note: 5 exemplars from held-out groups are not part of it" in text
+    rows = read_csv(out / "comparison.csv")
+    assert {row["variant"] for row in rows} == {"own image allowed", "across images"}
+    assert (out / "comparison.md").read_text().count("| EE-SVM joint calibration |") == 2
+    assert (out / "precision_recall.png").read_bytes().startswith(b"\x89PNG")
+    assert main([*arguments, "--overwrite", "--test-size", "0.001"]) == 1
+    assert "a test share of 0.001 leaves no positive row in the test part" in capsys.readouterr().err
+    assert (out / "comparison.csv").exists()
+
+
+def test_limits_and_notes(tmp_path, capsys):
+    scores = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
+    write_score_table(tmp_path / "s.npz", ScoreTable(scores, np.array([1, 0, 1], dtype=np.int8)))
+    assert main(["calibrate", str(tmp_path / "s.npz"), "-o", str(tmp_path / "a")]) == 0
+    text = capsys.readouterr().out
+    assert "note: Column 2 is constant" in text
+    assert "note: Column 1 is the same as an earlier column" in text
+    write_score_table(tmp_path / "h.npz", HARD)
+    limit = ["--method", "algorithm1", "--node-limit", "2000"]
+    assert main(["calibrate", str(tmp_path / "h.npz"), "-o", str(tmp_path / "b"), *limit]) == 0
+    assert "status               node_limit (stopped before the proof)" in capsys.readouterr().out
+    assert load_calibration(tmp_path / "b").result_.gap > 0
+
+
+def test_demo(tmp_path, capsys, monkeypatch):
+    started = time.perf_counter()
+    out, err = command("demo", "-o", "demo", cwd=tmp_path)
+    assert time.perf_counter() - started < 100
+    assert err == ""
+    assert "Open demo/report.html in a browser." in out
+    page = (tmp_path / "demo" / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 4 + 2 * 18
+    assert "http" not in page.replace("http-equiv", "")
+    table = read_score_table(tmp_path / "demo" / "train.npz")
+    result = load_calibration(tmp_path / "demo").result_
+    assert table.problem(across_groups=True).loss(result.thresholds) == result.loss
+    monkeypatch.chdir(tmp_path)
+    assert fails(capsys, "demo") == ("demo already exists: choose another folder or allow overwriting it (--overwrite)")
+
+
+def test_help_version_and_wrong_calls(tmp_path, capsys):
+    out, _ = command("--version", cwd=tmp_path)
+    assert out == f"eesvm {__version__}\n"
+    for verb in ("calibrate", "apply", "demo"):
+        with pytest.raises(SystemExit) as caught:
+            main([verb, "--help"])
+        assert caught.value.code == 0
+        text = capsys.readouterr().out
+        assert f"example:\n  eesvm {verb} " in text
+    for arguments, complaint in (
+        ([], "the following arguments are required: VERB"),
+        (["fly"], "argument VERB: invalid choice: 'fly'"),
+        (["calibrate", "x.csv"], "the following arguments are required: -o/--output"),
+        (["calibrate", "x.csv", "-o", "x", "--gap", "-1"], "argument --gap: must be >= 0, got -1"),
+        (["calibrate", "x.csv", "-o", "x", "--min-recall", "0"], "argument --min-recall: must be > 0, got 0"),
+        (["calibrate", "x.csv", "-o", "x", "--min-recall", "1.5"], "argument --min-recall: must be <= 1, got 1.5"),
+        (
+            ["calibrate", "x.csv", "-o", "x", "--time-limit", "nan"],
+            "argument --time-limit: a number is needed, got 'nan'",
+        ),
+        (["calibrate", "x.csv", "-o", "x", "--jobs", "1.5"], "argument --jobs: an integer is needed, got '1.5'"),
+        (["calibrate", "x.csv", "-o", "x", "--method", "magic"], "argument --method: invalid choice: 'magic'"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
+        assert complaint in capsys.readouterr().err
+
+
+def test_the_script_is_installed_with_the_package():
+    from importlib.metadata import PackageNotFoundError, entry_points
+
+    try:
+        (script,) = entry_points(group="console_scripts", name="eesvm")
+    except (PackageNotFoundError, ValueError):
+        pytest.skip("the package is not installed, only on the path")
+    assert script.load() is main
+    assert SCRIPT.exists()
+
+
+def test_nonsense_gets_one_line(tmp_path, capsys, npz):
+    out = tmp_path / "out"
+    missing = tmp_path / "no.csv"
+    assert fails(capsys, "calibrate", missing, "-o", out) == f"{missing}: there is no such file"
+    assert fails(capsys, "calibrate", tmp_path, "-o", out) == f"{tmp_path}: it is a folder, not a file"
+    bad = tmp_path / "bad.csv"
+    bad.write_text("label,a,b\n1,2,3\n0,2,x\n")
+    assert fails(capsys, "calibrate", bad, "-o", out) == f"{bad}: line 3, column 'b': 'x' is not a number"
+    assert fails(capsys, "calibrate", npz, "-o", out, "--across-groups") == (
+        f"{npz}: coverage across groups needs `groups` for the windows and `exemplar_groups` for the exemplars, "
+        "both in one .npz file"
+    )
+    bad = tmp_path / "weights.npz"
+    np.savez(bad, positive_scores=[[1.0]], negative_scores=[[0.0]], positive_weights=[0.0])
+    assert fails(capsys, "calibrate", bad, "-o", out) == f"{bad}: `positive_weights` must be > 0, got 0 at index 0"
+    assert not out.exists()
+    assert fails(capsys, "apply", tmp_path, npz, "-o", out) == f"{tmp_path / 'calibration.json'}: there is no such file"
+    assert fails(capsys, "apply", npz, npz, "-o", out) == f"{npz}: it is not JSON text"
+
+
+def test_apply_matches_columns(tmp_path, npz, capsys):
+    cal, out = tmp_path / "cal", tmp_path / "out.csv"
+    assert main(["calibrate", str(npz), "-o", str(cal), "--quiet"]) == 0
+    part = small_table().exemplars(np.arange(4))
+    write_csv(tmp_path / "part.csv", part)
+    assert fails(capsys, "apply", cal, tmp_path / "part.csv", "-o", out) == (
+        f"{tmp_path / 'part.csv'}: columns 'rule 4', 'rule 5' are missing; "
+        "there is 'label', 'rule 0', 'rule 1', 'rule 2', 'rule 3'"
+    )
+    np.savez(tmp_path / "nameless.npz", scores=np.ones((2, 5)))
+    assert fails(capsys, "apply", cal, tmp_path / "nameless.npz", "-o", out) == (
+        f"{tmp_path / 'nameless.npz'}: there are 5 columns of scores where 6 are expected"
+    )
+    assert not out.exists()
+    np.savez(tmp_path / "nameless.npz", scores=np.full((2, 6), 99.0))
+    assert main(["apply", str(cal), str(tmp_path / "nameless.npz"), "-o", str(out)]) == 0
+    assert capsys.readouterr().out == f"2 of 2 rows accepted, written to {out}\n"
+    assert fails(capsys, "apply", cal, tmp_path / "nameless.npz", "-o", out) == (
+        f"{out} already exists: choose another name or allow overwriting it (--overwrite)"
+    )
+    assert main(["apply", str(cal), str(tmp_path / "nameless.npz"), "-o", str(out), "--overwrite", "--quiet"]) == 0
+
+
+def test_apply_without_names_counts_columns(tmp_path, capsys):
+    table = small_table()
+    write_score_table(tmp_path / "s.npz", ScoreTable(table.scores, table.labels))
+    assert main(["calibrate", str(tmp_path / "s.npz"), "-o", str(tmp_path / "cal"), "--quiet"]) == 0
+    write_csv(tmp_path / "s.csv", table.exemplars(np.arange(5)))
+    assert fails(capsys, "apply", tmp_path / "cal", tmp_path / "s.csv", "-o", "x.csv") == (
+        f"{tmp_path / 's.csv'}: there are 5 columns of scores, but the calibration has 6 exemplars"
+    )
+    write_csv(tmp_path / "s.csv", table)
+    assert main(["apply", str(tmp_path / "cal"), str(tmp_path / "s.csv"), "-o", "-"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[0] == "row,score,accepted,exemplar,exemplar_index,margin"
+    assert len(out.splitlines()) == 461
+    assert "of 460 rows accepted" in err
+
+
+def test_a_reader_that_has_seen_enough(tmp_path, npz):
+    assert main(["calibrate", str(npz), "-o", str(tmp_path / "cal"), "--quiet"]) == 0
+    with open(tmp_path / "err", "w") as err:
+        run = [*COMMAND, "apply", "cal", str(npz), "-o", "-"]
+        with subprocess.Popen(run, cwd=tmp_path, stdout=subprocess.PIPE, stderr=err) as process:
+            process.stdout.close()
+            process.wait(timeout=60)
+    assert "Traceback" not in (tmp_path / "err").read_text()
+    assert "BrokenPipe" not in (tmp_path / "err").read_text()
+
+
+def test_output_folders_are_not_lost(tmp_path, npz, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis.tex").write_text("years of work")
+    assert fails(capsys, "calibrate", npz, "-o", out) == (
+        f"{out} already exists: choose another folder or allow overwriting it (--overwrite)"
+    )
+    assert fails(capsys, "calibrate", npz, "-o", out, "--overwrite") == (
+        f"{out} is not replaced: it holds thesis.tex, which eesvm did not write"
+    )
+    assert [entry.name for entry in out.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("function", ["os.rename", "os.fsync"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, npz, capsys, monkeypatch, function):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(function, fail)
+    out = tmp_path / "out"
+    assert fails(capsys, "calibrate", npz, "-o", out, "--quiet") == f"{out}: No space left on device"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["scores.npz"]
+
+
+def test_memory_and_interrupts(tmp_path, npz, capsys, monkeypatch):
+    def fail(error):
+        def raise_it(*_, **__):
+            raise error
+
+        monkeypatch.setattr("eesvm.cli.calibrate.read_score_table", raise_it)
+
+    arguments = ("calibrate", npz, "-o", tmp_path / "out")
+    fail(MemoryError("Unable to allocate 9 TiB"))
+    assert fails(capsys, *arguments) == "there is not enough memory for this (Unable to allocate 9 TiB)"
+    fail(KeyboardInterrupt())
+    assert fails(capsys, *arguments, status=130) == "interrupted, nothing was written"
+
+
+def test_markup_in_names_is_not_markup(tmp_path, capsys):
+    table = small_table()
+    path = tmp_path / "[red]x.npz"
+    write_score_table(path, table)
+    assert main(["calibrate", str(path), "-o", str(tmp_path / "[bold]")]) == 0
+    assert f"written to {tmp_path / '[bold]'}: " in capsys.readouterr().out
+
+
+def run_in_terminal(arguments, cwd, until, action):
+    """Run with the error stream on a terminal; call `action` once `until` was seen there."""
+    leader, follower = pty.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "200"}
+    process = subprocess.Popen(
+        [*COMMAND, *map(str, arguments)], cwd=cwd, stdout=subprocess.PIPE, stderr=follower, env=environment, text=True
+    )
+    os.close(follower)
+    seen, acted = b"", False
+    while True:
+        try:
+            piece = os.read(leader, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not piece:
+            break
+        seen += piece
+        if until in seen and not acted:
+            acted = True
+            action(process)
+    out, _ = process.communicate(timeout=60)
+    os.close(leader)
+    assert acted, seen
+    return process.returncode, out, seen.decode(errors="replace")
+
+
+def test_interrupting_a_long_search_keeps_the_best_so_far(tmp_path):
+    write_score_table(tmp_path / "hard.npz", HARD)
+    arguments = ("calibrate", "hard.npz", "-o", "out", "--method", "algorithm1", "--time-limit", "90")
+    started = time.perf_counter()
+    status, out, live = run_in_terminal(
+        arguments, tmp_path, b"nodes", lambda process: process.send_signal(signal.SIGINT)
+    )
+    assert time.perf_counter() - started < 60
+    assert status == 0
+    assert "searching: loss " in live
+    assert "s left" in live
+    assert "Ctrl-C ends a search and keeps the best so far" in live
+    assert "note: the search was interrupted; these are the best thresholds it had found" in out
+    content = json.loads((tmp_path / "out" / "calibration.json").read_text())
+    assert content["result"]["status"] == "feasible"
+    assert HARD.problem().is_feasible(load_calibration(tmp_path / "out").thresholds_)
