@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.floating[Any]]
 
-_BLOCK_ELEMENTS = 1 << 22  # elements looked at together, so that checks of a large or memory-mapped table stay small
+_BLOCK_ELEMENTS = 1 << 19  # elements looked at together, so that checks of a large or memory-mapped table stay small
 
 
 class InputError(ValueError):

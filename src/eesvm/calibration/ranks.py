@@ -12,6 +12,7 @@ Before: `problem`. After: `bounds`, `heuristics`, `exhaustive`, `algorithm1`.
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -73,7 +74,7 @@ def rank(problem: CalibrationProblem, min_recall: float = 1.0, n_jobs: int | Non
             costs[barred] = np.inf
         return costs
 
-    with ThreadPoolExecutor(max_workers=n_jobs) as pool:  # sorting releases the interpreter lock
+    with ThreadPoolExecutor(max_workers=n_jobs or os.cpu_count()) as pool:  # sorting releases the interpreter lock
         for j, costs in enumerate(pool.map(rank_exemplar, range(n_exemplars))):
             cheaper = costs < cost
             cost[cheaper], cheapest[cheaper] = costs[cheaper], j
