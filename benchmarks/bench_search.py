@@ -35,8 +35,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20, help="limit of each long search (default 20)")
     seconds = parser.parse_args().seconds
-    solve(generated_problem(3, 5, 20, "easy"), method="algorithm1")  # compile before anything is timed
-    solve(generated_problem(3, 5, 20, "easy"), method="exhaustive")
+    warm_up()
     sections = [
         ("Pruning statistics", pruning_statistics, seconds),
         ("Observation 4: the order of the positives", ordering, seconds),
@@ -55,6 +54,13 @@ def main() -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / "search.md").write_text("\n\n".join(pages) + "\n")
     print(f"\nwritten to {RESULTS / 'search.md'}")
+
+
+def warm_up() -> None:
+    """Load every kernel before anything is measured."""
+    problem = generated_problem(8, 40, 400, "overlapping")
+    for method in ("algorithm1", "exhaustive"):
+        solve(problem, method=method, node_limit=1000)
 
 
 def tables() -> list[tuple[str, CalibrationProblem]]:
@@ -293,7 +299,7 @@ def _loss_at(history: list[tuple[float, float, float]], moment: float) -> str:
 
 def _peak_of_search(name: str) -> tuple[int, int]:
     """(bytes of the scores, growth of the peak memory during a search), in a process of its own."""
-    solve(generated_problem(3, 5, 20, "easy"), method="algorithm1")
+    warm_up()
     problem = real_problem(name)
     Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here (Linux)
     before = _memory_status("VmRSS")
