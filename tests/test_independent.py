@@ -247,3 +247,13 @@ def test_bad_parameters_are_refused_in_fit(calibrator, message):
     with pytest.raises(InputError) as caught:
         calibrator.fit(*table())
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("factor", [5e307, 1e-310])
+def test_scores_at_the_end_of_the_floats_give_numbers(factor):
+    random = np.random.default_rng(0)
+    scores = np.concatenate([random.uniform(0, 1, (20, 3)), random.uniform(-1, 0.5, (200, 3))]) * factor
+    labels = np.repeat([1, 0], [20, 200])
+    for calibrator in (SigmoidCalibrator(margin=None), SigmoidCalibrator("platt", margin=None), IsotonicCalibrator()):
+        assert np.isfinite(calibrator.fit(scores, labels).decision_function(scores)).all()
+    assert not np.isnan(AffineCalibrator().fit(scores, labels).decision_function(scores)).any()

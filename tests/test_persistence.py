@@ -46,14 +46,15 @@ def test_a_loaded_calibration_scores_like_the_saved_one(tmp_path, sigmoid, dtype
 
 @settings(max_examples=50, deadline=None)
 @given(
-    st.lists(st.floats(allow_nan=False, width=32).filter(lambda value: value > -np.inf), min_size=1),
+    st.lists(st.floats(allow_nan=False, width=32), min_size=1),
     st.sampled_from([np.float32, np.float64]),
 )
 def test_thresholds_survive_to_the_last_bit(tmp_path_factory, thresholds, dtype):
     path = tmp_path_factory.mktemp("json") / "c.json"
     result = CalibrationResult(
-        np.array(thresholds, dtype=dtype), 1.0, 0.5, "feasible", "greedy", np.zeros(3, dtype=np.intp), 1.0, 1, 0.1, []
-    )
+        np.array(thresholds, dtype=dtype), 1.0, 0.5, "feasible", "greedy", np.zeros(3, dtype=np.intp), 1.0, 1, 0.1, [],
+        {"n_positives": 3, "n_negatives": 4},
+    )  # fmt: skip
     save_calibration(path, fitted_calibrator(JointCalibrator(), result))
     loaded = load_calibration(path)
     assert loaded.thresholds_.tobytes() == result.thresholds.tobytes()
@@ -126,9 +127,9 @@ def test_missing_and_enormous_files(tmp_path, monkeypatch):
         ("format_version", 2, "`format_version` must be 1, which this eesvm 0.1.0 reads, got 2"),
         ("dtype", "int8", "`dtype` must be float32 or float64, got 'int8'"),
         ("thresholds", [], "`thresholds` must be a list with one entry per exemplar"),
-        ("thresholds", [1, "x"], "`thresholds` must hold finite numbers, and null for redundant exemplars"),
-        ("thresholds", [True] * 5, "`thresholds` must hold finite numbers, and null for redundant exemplars"),
-        ("thresholds", [10**400] * 5, "`thresholds` must hold finite numbers, and null for redundant exemplars"),
+        ("thresholds", [1, "x"], "`thresholds` must hold finite numbers, \"-inf\", and null for redundant exemplars"),
+        ("thresholds", [True] * 5, "`thresholds` must hold finite numbers, \"-inf\", and null for redundant exemplars"),
+        ("thresholds", [10**400] * 5, "`thresholds` must hold finite numbers, \"-inf\", and null for redundant exemplars"),
         ("thresholds", [0.1] * 5, "`thresholds` holds a number that is not a float32"),
         ("thresholds", [1e300] * 5, "`thresholds` holds a number that is not a float32"),
         ("thresholds", [1.0] * 4, "`sigmoids` must be a list of 4 pairs of finite numbers"),
@@ -139,6 +140,11 @@ def test_missing_and_enormous_files(tmp_path, monkeypatch):
          "criterion, min_positives, max_negatives_per_positive, random_state, n_jobs"),
         ("parameters.sigmoid", "yes", "`parameters.sigmoid` must be true or false, got 'yes'"),
         ("parameters.gap", [1], "`parameters.gap` must be a number, a text, true, false or null"),
+        ("parameters.min_recall", "abc", "`parameters` cannot be used: `min_recall` must be a number, got 'abc'"),
+        ("parameters.method", 7, "`parameters` cannot be used: `method` must be one of 'exact', 'algorithm1', 'exhaustive', 'greedy', got 7"),
+        ("result.n_nodes", 1.5, "`result.n_nodes` must be a whole number >= 0, got 1.5"),
+        ("format_version", True, "`format_version` must be 1, which this eesvm 0.1.0 reads, got True"),
+        ("classes", [1, "a"], "`classes` must be two numbers or two texts"),
         ("classes", [1, 1], "`classes` must be a list of two different labels"),
         ("classes", [1, None], "`classes` must hold numbers, texts or booleans"),
         ("result", 3, "`result` must be an object"),
@@ -334,3 +340,45 @@ def test_places_where_no_folder_can_be(tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(InputError, match=r"^cannot create .*new: no permission to write in "):
         check_output_folder(tmp_path / "new")
+
+
+@pytest.mark.parametrize("labels", [["neg", "pos"], [False, True], [-1.0, 2.0], [0, 1]])
+@pytest.mark.parametrize("dtype", [object, None])
+def test_labels_of_every_kind_are_kept(tmp_path, labels, dtype):
+    y = np.array([labels[1], labels[0], labels[0]], dtype=dtype)
+    saved = JointCalibrator().fit(np.array([[3.0], [1.0], [2.0]]), y)
+    save_calibration(tmp_path / "c.json", saved)
+    assert load_calibration(tmp_path / "c.json").predict(np.array([[4.0], [0.0]])).tolist() == labels[::-1]
+
+
+def test_labels_that_json_cannot_hold_are_refused(tmp_path):
+    saved = JointCalibrator().fit(np.array([[3.0], [1.0]]), np.array([b"b", b"a"], dtype=object))
+    with pytest.raises(
+        InputError, match=r"^`calibrator` has labels that cannot be saved: they must be numbers or texts"
+    ):
+        save_calibration(tmp_path / "c.json", saved)
+    assert not (tmp_path / "c.json").exists()
+
+
+def test_a_threshold_below_every_float_is_kept(tmp_path):
+    lowest = np.finfo(np.float32).min
+    scores = np.array([[lowest], [0]], dtype=np.float32)
+    saved = JointCalibrator().fit(scores, [1, 0])
+    save_calibration(tmp_path / "c.json", saved)
+    loaded = load_calibration(tmp_path / "c.json")
+    assert saved.thresholds_.tolist() == loaded.thresholds_.tolist() == [-np.inf]
+    assert loaded.predict(scores).tolist() == saved.predict(scores).tolist() == [1, 1]
+    assert loaded.active_.tolist() == [True]
+
+
+def test_a_new_fit_forgets_the_names_of_the_last(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [3.0, 1.0], "b": [0.0, 1.0]})
+    save_calibration(tmp_path / "c.json", JointCalibrator().fit(frame, [1, 0]))
+    loaded = load_calibration(tmp_path / "c.json")
+    loaded.fit(frame.set_axis(["x", "y"], axis=1), [1, 0])
+    save_calibration(tmp_path / "d.json", loaded)
+    assert load_calibration(tmp_path / "d.json").exemplar_names_ == ["x", "y"]
+    loaded.fit(frame.to_numpy(), [1, 0])
+    save_calibration(tmp_path / "e.json", loaded)
+    assert load_calibration(tmp_path / "e.json").exemplar_names_ is None

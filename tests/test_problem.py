@@ -193,3 +193,29 @@ def test_a_recall_floor_is_not_missed_by_rounding():
     assert problem.is_feasible([0.5], min_recall=0.95)
     assert not problem.is_feasible([1.5], min_recall=0.95)
     assert repr(problem) == "CalibrationProblem(1 exemplars, 20 positives, 1 negatives)"
+
+
+def test_masked_scores_are_refused_and_matrices_are_tables():
+    masked = np.ma.array([[5.0], [1.0], [4.0]], mask=[[1], [0], [0]])
+    sentence = "^`negative_scores` has masked entries: fill them with a score, or leave their rows out$"
+    with pytest.raises(InputError, match=sentence):
+        CalibrationProblem([[3.0]], masked)
+    with pytest.warns(PendingDeprecationWarning):
+        matrix = np.matrix([[5.0], [1.0]])
+    assert solve(CalibrationProblem([[3.0]], matrix)).loss == 1
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.7, 1.1]), min_size=2, max_size=7), st.data())
+def test_recall_floors_do_not_depend_on_the_order_of_sums(weights, data):
+    """Floors right at the weight of some positives: search and judge must agree to the last bit."""
+    left_out = data.draw(st.sets(st.integers(0, len(weights) - 1), max_size=len(weights) - 1))
+    share = sum(weights[i] for i in left_out) / sum(weights)
+    floor = min(1.0, max(1e-6, 1 - share + data.draw(st.sampled_from([-1e-12, 0, 1e-16, 1e-12]))))
+    scores = np.random.default_rng(len(weights)).normal(size=(len(weights) + 8, 3))
+    problem = CalibrationProblem(scores[:-8], scores[-8:], positive_weights=weights)
+    result = solve(problem, min_recall=floor)
+    assert problem.is_feasible(result.thresholds, floor)
+    assert result.status == "optimal"
+    turned = CalibrationProblem(scores[:-8][::-1], scores[-8:], positive_weights=weights[::-1])
+    assert solve(turned, min_recall=floor, method="exhaustive").loss == result.loss

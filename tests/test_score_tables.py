@@ -174,7 +174,8 @@ def test_labels(tmp_path, labels, options, expected):
 @pytest.mark.parametrize(
     ("labels", "options", "complaint"),
     [
-        ([1, 0, 2], {}, "`labels` must hold two different labels, got 3: '0', '1', '2'"),
+        ([1, 0, 2], {}, "`labels` must hold two different labels, got 3: '0', '1', '2'; --positive-label makes all others negative"),
+        (["a", "", "b"], {"positive_label": "a"}, "`labels` has 1 missing labels, the first in row 1"),
         ([1, 1, 1], {}, "`labels` must hold two different labels, got 1: '1'"),
         (["a", "b", "a"], {}, "`labels` holds the labels 'a', 'b': say which one is positive (--positive-label)"),
         (["a", "b", "a"], {"positive_label": "c"},
@@ -194,7 +195,7 @@ def test_wrong_labels(tmp_path, labels, options, complaint):
 def test_labels_that_are_not_needed_may_be_anything(tmp_path):
     table = read_score_table(write(tmp_path, "t.csv", "label,a\n,1\n?,2\n!,3\n"), require_labels=False)
     assert table.labels is None
-    assert table.notes == ("the labels are not used: `label` must hold two different labels, got 3: '', '!', '?'",)
+    assert table.notes == ("the labels are not used: `label` has 1 missing labels, the first in row 0",)
     assert read_score_table(write(tmp_path, "t.csv", "a\n1\n"), require_labels=False).notes == ()
 
 
@@ -389,3 +390,34 @@ def test_writing_needs_the_right_name(tmp_path):
     with pytest.raises(InputError, match=r"^`groups` holds Python objects, which a \.npz keeps only as a pickle$"):
         write_score_table(tmp_path / "t.npz", table)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_index_that_pandas_writes_is_no_detector(tmp_path):
+    sentence = (
+        "column '' is without a name, like the index that pandas writes: leave it out (index=False), "
+        "or give it a name if it is a detector's"
+    )
+    assert csv_refusal(tmp_path, ",a,label\n0,1.5,1\n1,0.5,0\n") == sentence
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pandas.DataFrame({"a": [1.5, 0.5, 2.5], "label": [1, 0, 1]}).iloc[[2, 0, 1]]
+    frame.to_parquet(tmp_path / "t.parquet")
+    assert "column '__index_level_0__' is without a name" in refusal(tmp_path / "t.parquet")
+
+
+def test_a_score_column_may_have_the_name_of_the_label_column(tmp_path):
+    path = write(tmp_path, "t.csv", "label,b,y\n0.25,1,1\n0.75,2,0\n")
+    table = read_score_table(path, require_labels=False, columns=["b", "label"])
+    assert table.scores.tolist() == [[1, 0.25], [2, 0.75]]
+
+
+def test_elements_without_bytes_claim_nothing(tmp_path):
+    import io
+    import zipfile
+
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<U0", "fortran_order": False, "shape": (10**10,)})
+    np.savez(tmp_path / "t.npz", positive_scores=np.ones((2, 1)), negative_scores=np.zeros((2, 1)))
+    with zipfile.ZipFile(tmp_path / "t.npz", "a") as archive:
+        archive.writestr("exemplar_names.npy", header.getvalue())
+    assert "exemplar_names" in refusal(tmp_path / "t.npz")

@@ -14,7 +14,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,7 +43,8 @@ def atomic_write(path: str | os.PathLike[str], text: bool = False) -> Iterator[I
                 os.fsync(handle.fileno())
             os.replace(temporary, target)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # on a read-only disk this fails too, and would hide why
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager

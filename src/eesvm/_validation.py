@@ -7,6 +7,7 @@ the argument, the rule and the value that broke it.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,8 +28,10 @@ def check_scores(values: ArrayLike, name: str) -> FloatArray:
 
     float16 becomes float32 and integers become float64, both exactly; float64 is the widest float kept.
     """
+    if np.ma.is_masked(values):
+        raise InputError(f"`{name}` has masked entries: fill them with a score, or leave their rows out")
     try:
-        scores = np.asanyarray(values)
+        scores = np.asarray(values)  # of a memory map a view, of a matrix a plain array
     except ValueError as error:
         raise InputError(f"`{name}` must be a table of numbers, got rows of different lengths") from error
     if scores.ndim != 2:
@@ -82,7 +85,7 @@ def check_weights(values: ArrayLike | None, n: int, name: str, *, allow_zero: bo
         rule = ">= 0" if allow_zero else "> 0"
         raise InputError(f"`{name}` must be {rule}, got {weights[index]:g} at index {index}")
     with np.errstate(over="ignore"):
-        if not np.isfinite(weights.sum()):
+        if not np.isfinite(2 * weights.sum()):  # twice, so that no way of adding them up overflows
             raise InputError(f"`{name}` must have a finite sum")
     return weights
 
@@ -100,7 +103,7 @@ def check_number(
     kinds = (int, np.integer) if integer else (int, float, np.integer, np.floating)
     if isinstance(value, bool | np.bool_) or not isinstance(value, kinds):
         raise InputError(f"`{name}` must be {'an integer' if integer else 'a number'}, got {value!r}")
-    if not math.isfinite(value):
+    if not -math.inf < value < math.inf:
         raise InputError(f"`{name}` must be finite, got {value}")
     if value < minimum:
         raise InputError(f"`{name}` must be >= {minimum:g}, got {value}")
@@ -108,12 +111,12 @@ def check_number(
         raise InputError(f"`{name}` must be <= {maximum:g}, got {value}")
     if value <= above:
         raise InputError(f"`{name}` must be > {above:g}, got {value}")
-    return float(value) if not integer else int(value)
+    return int(value) if integer else float(min(value, sys.float_info.max))
 
 
 def check_choice(value: Any, name: str, choices: tuple[Any, ...]) -> None:
     """`value` is one of `choices`."""
-    if value not in choices:
+    if not any(type(value) is type(choice) and value == choice for choice in choices):
         raise InputError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 

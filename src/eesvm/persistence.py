@@ -23,6 +23,8 @@ from numpy.typing import NDArray
 from eesvm._files import atomic_folder, atomic_write, check_output_folder
 from eesvm._validation import InputError
 from eesvm._version import __version__
+from eesvm.calibration.exact import check_search_options
+from eesvm.calibration.independent import check_sigmoid_options
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationResult
 
@@ -32,6 +34,7 @@ FORMAT = "eesvm-calibration"
 FORMAT_VERSION = 1
 
 _STATUSES = ("optimal", "gap_reached", "time_limit", "node_limit", "feasible")
+_THRESHOLD_TEXTS = {math.inf: None, -math.inf: "-inf"}  # JSON has no infinities: redundant, and accepting everything
 _MAX_BYTES = 1 << 28  # a million exemplars need about a tenth of it
 _PARAMETERS = (
     "sigmoid",
@@ -61,9 +64,9 @@ def save_calibration(
         "eesvm_version": __version__,
         "exemplar_names": names,
         "fitted_on_data_frame": hasattr(calibrator, "feature_names_in_"),
-        "classes": [value.item() for value in np.asarray(calibrator.classes_)],
+        "classes": _plain_labels(calibrator.classes_),
         "dtype": str(calibrator.thresholds_.dtype),
-        "thresholds": [float(t) if np.isfinite(t) else None for t in calibrator.thresholds_],
+        "thresholds": [_THRESHOLD_TEXTS.get(t, t) for t in calibrator.thresholds_.tolist()],
         "sigmoids": calibrator.sigmoids_.tolist() if calibrator.sigmoid else None,
         "muted": calibrator.muted_.tolist() if calibrator.sigmoid else None,
         "parameters": {name: _plain(getattr(calibrator, name)) for name in _PARAMETERS},
@@ -115,6 +118,14 @@ def _names_to_save(calibrator: JointCalibrator, exemplar_names: Sequence[str] | 
             f"got {len(names)} with {len(set(names))} different ones"
         )
     return names
+
+
+def _plain_labels(classes: NDArray[Any]) -> list[Any]:
+    labels = np.asarray(classes).tolist()
+    if not all(isinstance(label, str | int | float) for label in labels):
+        kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
+        raise InputError(f"`calibrator` has labels that cannot be saved: they must be numbers or texts, got {kinds}")
+    return labels
 
 
 def _plain(value: Any) -> Any:
@@ -174,13 +185,19 @@ class _Reader:
 
     def calibrator(self) -> JointCalibrator:
         version = self.content.get("format_version")
-        if version != FORMAT_VERSION:
+        if type(version) is not int or version != FORMAT_VERSION:
             self.fail(
                 "format_version", f"must be {FORMAT_VERSION}, which this eesvm {__version__} reads, got {version!r}"
             )
         thresholds = self.thresholds()
         n = len(thresholds)
         calibrator = JointCalibrator(**self.parameters())
+        try:
+            options = ("method", "time_limit", "gap", "min_recall", "random_state", "n_jobs", "node_limit")
+            check_search_options(**{name: getattr(calibrator, name) for name in options})
+            check_sigmoid_options(calibrator)
+        except InputError as error:
+            self.fail("parameters", f"cannot be used: {error}")
         sigmoids, muted = self.sigmoids(n) if calibrator.sigmoid else (None, None)
         fitted_calibrator(calibrator, self.result(thresholds), sigmoids, muted, self.classes())
         names = self.names(n)
@@ -196,9 +213,9 @@ class _Reader:
         values = self.content.get("thresholds")
         if not isinstance(values, list) or not values:
             self.fail("thresholds", "must be a list with one entry per exemplar")
-        if not all(value is None or _is_number(value) for value in values):
-            self.fail("thresholds", "must hold finite numbers, and null for redundant exemplars")
-        thresholds = np.array([math.inf if value is None else value for value in values])
+        if not all(value is None or value == "-inf" or _is_number(value) for value in values):
+            self.fail("thresholds", 'must hold finite numbers, "-inf", and null for redundant exemplars')
+        thresholds = np.array([math.inf if value is None else float(value) for value in values])
         with np.errstate(over="ignore"):
             narrowed = thresholds.astype(dtype)
         if not np.array_equal(narrowed, thresholds):
@@ -233,6 +250,9 @@ class _Reader:
         for name in ("loss", "lower_bound", "recall", "n_nodes", "seconds", "n_positives"):
             if not _is_number(values.get(name)) or values[name] < 0:
                 self.fail(f"result.{name}", f"must be a number >= 0, got {values.get(name)!r}")
+        for name in ("n_nodes", "n_positives", "n_negatives"):
+            if type(values.get(name)) is not int or values[name] < 0:
+                self.fail(f"result.{name}", f"must be a whole number >= 0, got {values.get(name)!r}")
         if values["recall"] > 1 or values["lower_bound"] > values["loss"]:
             self.fail("result", "must have recall <= 1 and lower_bound <= loss")
         if values.get("status") not in _STATUSES:
@@ -259,6 +279,8 @@ class _Reader:
             self.fail("classes", "must be a list of two different labels")
         if not all(isinstance(value, str | bool) or _is_number(value) for value in values):
             self.fail("classes", "must hold numbers, texts or booleans")
+        if len({isinstance(value, str) for value in values}) > 1:
+            self.fail("classes", "must be two numbers or two texts")
         return np.array(values)
 
     def names(self, n: int) -> list[str] | None:

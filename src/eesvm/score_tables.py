@@ -252,6 +252,10 @@ def _binary_labels(values: NDArray[Any], name: str, positive_label: object, both
     distinct, codes = np.unique(values, return_inverse=True)
     texts = [_label_text(value) for value in distinct]
     found = sorted(set(texts))
+    missing = [text in ("", "nan", "None") for text in texts]
+    if any(missing):
+        is_missing = np.array(missing)[codes]
+        raise InputError(f"`{name}` has {int(is_missing.sum())} missing labels, the first in row {is_missing.argmax()}")
     if positive_label is not None:
         positive = _label_text(positive_label)
         if both and (positive not in found or len(found) == 1):
@@ -260,7 +264,8 @@ def _binary_labels(values: NDArray[Any], name: str, positive_label: object, both
     else:
         positive = "1"
         if len(found) > 2 or (both and len(found) < 2):
-            raise InputError(f"`{name}` must hold two different labels, got {len(found)}: {listed(found)}")
+            hint = "; --positive-label makes all others negative" if len(found) > 2 else ""
+            raise InputError(f"`{name}` must hold two different labels, got {len(found)}: {listed(found)}{hint}")
         if not any(set(found) <= pair for pair in _BINARY_PAIRS):
             raise InputError(f"`{name}` holds the labels {listed(found)}: say which one is positive (--positive-label)")
     return np.array([text == positive for text in texts], dtype=np.int8)[codes]

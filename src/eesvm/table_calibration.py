@@ -77,7 +77,7 @@ def summarise_exemplars(problem: CalibrationProblem, thresholds: FloatArray) -> 
         alone += above[above.sum(axis=1) == 1].sum(axis=0)
     return ExemplarSummary(
         thresholds=thresholds,
-        active=np.isfinite(thresholds),
+        active=thresholds < np.inf,
         positives_responsible=np.bincount(assignment[assignment >= 0], minlength=n_exemplars),
         positives_accepted=positives,
         negatives_accepted=negatives,

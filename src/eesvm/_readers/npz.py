@@ -79,7 +79,7 @@ def _check_npz_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str
         header_size = member.tell()
     if dtype.hasobject:
         raise InputError(f"the array `{name}` holds Python objects (a pickle), which are never loaded")
-    n_bytes = math.prod(shape) * dtype.itemsize
+    n_bytes = math.prod(shape) * max(dtype.itemsize, 1)  # elements of no bytes could claim any number of them
     # A member as large as it says, in a file large enough to hold it: then the header may be believed.
     n_stored = min(info.file_size, _DEFLATE_RATIO * min(info.compress_size, file_size) + 1024)
     if n_bytes != info.file_size - header_size or n_stored < info.file_size:

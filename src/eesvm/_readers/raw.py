@@ -76,6 +76,12 @@ def choose_columns(
     if len(index) < len(header):
         repeated = sorted({name for name in header if header.count(name) > 1})
         raise InputError(f"{listed(repeated, 'column')} there more than once")
+    unnamed = [name for name in header if not name.strip() or name.startswith("__index_level_")]
+    if columns is None and unnamed:
+        raise InputError(
+            f"{listed(unnamed, 'column')} without a name, like the index that pandas writes: "
+            "leave it out (index=False), or give it a name if it is a detector's"
+        )
     if group_column is not None and group_column not in index:
         raise InputError(f"there is no column {group_column!r} of groups, only {listed(header)}")
     label, group = index.get(label_column), None if group_column is None else index[group_column]
@@ -84,7 +90,8 @@ def choose_columns(
     missing = [name for name in columns if name not in index]
     if missing:
         raise InputError(f"{listed(missing, 'column')} missing; there is {listed(header)}")
-    return label, group, [index[name] for name in columns]
+    scores = [index[name] for name in columns]
+    return None if label in scores else label, None if group in scores else group, scores  # a score is no label
 
 
 def instead(path: Path, besides: bytes = b"\0") -> str:

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections import namedtuple
 
 import numpy as np
-from numba import njit
+
+from eesvm._compile import kernel
 
 FORBIDDEN = np.iinfo(np.int32).max
 LEFT_OUT = -1  # in place of an exemplar: this positive stays uncovered
@@ -47,7 +48,7 @@ N_COUNTERS = 10
 _STRIDE = 32  # negatives looked at between two checks of the limit
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def added_cost(ranked, start, stop, open_prices, limit):
     """What accepting ranked[start:stop] would add; may stop early with some value > limit."""
     cost = 0.0
@@ -61,7 +62,7 @@ def added_cost(ranked, start, stop, open_prices, limit):
     return cost
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def accept(ranked, start, stop, open_prices, trail, n_accepted):
     """Accept ranked[start:stop]: zero their open prices, append them to the trail, return its new length."""
     for k in range(start, stop):
@@ -73,14 +74,14 @@ def accept(ranked, start, stop, open_prices, trail, n_accepted):
     return n_accepted
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def reopen(prices, open_prices, trail, start, stop):
     """Undo `accept`: give the negatives trail[start:stop] their price again."""
     for k in range(start, stop):
         open_prices[trail[k]] = prices[trail[k]]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def cover_cheapest(tree, open_prices, levels, trail, n_accepted, loss, left_out, first, last):
     """Decide the positives sequence[first:last] one by one, each at the smallest added loss. In place.
 
@@ -115,7 +116,7 @@ def cover_cheapest(tree, open_prices, levels, trail, n_accepted, loss, left_out,
     return n_accepted, loss, left_out
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def enumerate_leaves(tree, path, counters, best_levels, best_loss, budget):
     """Walk the perfect tree of section 4.2 for `budget` nodes: every exemplar a child of every node. In place.
 
@@ -154,7 +155,7 @@ def enumerate_leaves(tree, path, counters, best_levels, best_loss, budget):
     return OUT_OF_BUDGET
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def search_tree(tree, path, arena, switches, counters, best_levels, best_loss, budget):
     """Algorithm 1: depth first, cheapest child first, for `budget` nodes or until a better leaf. In place.
 
@@ -196,7 +197,7 @@ def search_tree(tree, path, arena, switches, counters, best_levels, best_loss, b
     return OUT_OF_BUDGET
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _go_down(tree, path, counters, exemplar, loss):
     """Enter the child that covers the current positive with `exemplar` (or leaves it out), at the given loss."""
     depth = counters[DEPTH]
@@ -218,7 +219,7 @@ def _go_down(tree, path, counters, exemplar, loss):
     counters[DEPTH] = depth + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _go_up(tree, path, counters):
     """Leave the current node for its parent and undo what entering it did."""
     depth = counters[DEPTH]
@@ -229,7 +230,7 @@ def _go_up(tree, path, counters):
     counters[DEPTH] = depth - 1
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _expand(tree, path, arena, switches, counters, best_loss, start):
     """Write the children of the current node that survive pruning into arena[start:], cheapest first."""
     depth = counters[DEPTH]
@@ -272,7 +273,7 @@ def _expand(tree, path, arena, switches, counters, best_loss, start):
     path.end[depth] = end
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _only_child(arena, counters, start, exemplar, loss):
     """The positive is accepted at no cost: one child, the others would only accept more. Returns its end."""
     arena.exemplar[start], arena.loss[start] = exemplar, loss
@@ -280,7 +281,7 @@ def _only_child(arena, counters, start, exemplar, loss):
     return start + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _sort_children(arena, start, end):
     """Sort arena[start:end] by loss, equal losses by exemplar (leaving out first)."""
     if end - start < 2:
@@ -296,7 +297,7 @@ def _sort_children(arena, start, end):
     arena.loss[start:end] = losses
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _drop_equivalent(tree, path, arena, counters, start, end):
     """Keep one of every set of children with the same accepted negatives (observation 2); return the new end.
 
@@ -330,7 +331,7 @@ def _drop_equivalent(tree, path, arena, counters, start, end):
     return kept
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _fingerprint(ranked, start, stop, open_prices, keys):
     """A number that equal sets of newly accepted negatives share."""
     fingerprint = np.uint64(0)
@@ -340,7 +341,7 @@ def _fingerprint(ranked, start, stop, open_prices, keys):
     return fingerprint
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _same_negatives(tree, path, arena, p, first, second, mark):
     """Whether covering p with either exemplar newly accepts exactly the same negatives."""
     balance = 0

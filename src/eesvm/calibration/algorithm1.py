@@ -10,7 +10,7 @@ In: a `RankedProblem`. Out: the best leaf found within the limits, with a proof 
 Beyond the letter of the paper, `skip_satisfied` gives a positive that the node already accepts (or can accept at no
 cost) a single child. Its siblings would pay for what is free, so none leads to a better leaf; Algorithm 1 as printed
 visits them all the same. With a recall floor every node gets one more child: leave the positive out, while the floor
-allows it. Absent on purpose: any bound on what is still to be paid; that is the business of `exact`.
+allows it. Absent on purpose: any bound on what is still to be paid.
 
 Before: `heuristics`. After: `exact`.
 """
@@ -45,11 +45,8 @@ def algorithm1(
     """Search the tree; returns (levels, status, statistics)."""
     sequence = tree_levels(ranked, observations, random_state)
     search = _Search(ranked, sequence, run, observations, skip_satisfied)
-    try:
-        search.find_first_leaf(start)
-        status = search.search()
-    except KeyboardInterrupt:  # from the progress callback
-        status = "feasible"
+    search.find_first_leaf(start)
+    status = search.search()
     return search.best_levels, status, search.statistics()
 
 

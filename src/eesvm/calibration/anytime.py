@@ -71,8 +71,19 @@ class Run:
         if better and self.loss < math.inf:
             self.history.append((self.seconds, self.loss, self.lower_bound))
         if self._progress is not None and (better or self.seconds - self._reported > _PROGRESS_SECONDS):
-            self._reported = self.seconds
-            self._progress(Progress(self._reported, self.loss, self.lower_bound, self.n_nodes, self.time_limit))
+            self._report()
+
+    def _report(self) -> None:
+        """Call the progress callback; a KeyboardInterrupt from it counts as Ctrl-C."""
+        self._reported = self.seconds
+        state = Progress(self._reported, self.loss, self.lower_bound, self.n_nodes, self.time_limit)
+        try:
+            if self._progress is not None:
+                self._progress(state)
+        except KeyboardInterrupt:
+            if self.is_interrupted:
+                raise
+            self.is_interrupted = True
 
     def is_out_of_time(self) -> bool:
         """Whether to end with what there is, because of the time limit or Ctrl-C."""

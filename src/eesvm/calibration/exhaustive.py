@@ -29,17 +29,14 @@ def exhaustive(ranked: RankedProblem, run: Run) -> tuple[NDArray[np.int32], str,
     counters[_kernels.N_NODES] = 1  # the root
     best_levels, loss = cover_separately(ranked, ranked.coverable, path.levels)
     best_loss = np.array([loss])  # a leaf like any other, at hand before the walk begins
+    run.record(loss=loss)
     status = None
-    try:
-        run.record(loss=loss)
-        while status is None:
-            began = time.perf_counter()
-            outcome = _kernels.enumerate_leaves(tree, path, counters, best_levels, best_loss, run.chunk())
-            run.chunk_took(time.perf_counter() - began)
-            run.record(loss=float(best_loss[0]), n_nodes=int(counters[_kernels.N_NODES]))
-            status = "optimal" if outcome == _kernels.FINISHED else run.stop_reason()
-    except KeyboardInterrupt:  # from the progress callback
-        status = "feasible"
+    while status is None:
+        began = time.perf_counter()
+        outcome = _kernels.enumerate_leaves(tree, path, counters, best_levels, best_loss, run.chunk())
+        run.chunk_took(time.perf_counter() - began)
+        run.record(loss=float(best_loss[0]), n_nodes=int(counters[_kernels.N_NODES]))
+        status = "optimal" if outcome == _kernels.FINISHED else run.stop_reason()
     if status == "optimal":
         run.record(lower_bound=run.loss - ranked.rounding_slack(run.loss))
     n_leaves = int(counters[_kernels.N_LEAVES])

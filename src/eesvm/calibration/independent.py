@@ -183,12 +183,15 @@ def apply_steps(scores: FloatArray, begins: FloatArray, values: NDArray[np.float
 
 def fit_affine(negatives: FloatArray, quantile: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(E,) scales and offsets that take the mean of each column to -1 and its quantile to 0; (0, -inf) if muted."""
-    means = negatives.mean(axis=0, dtype=np.float64)
-    heights = np.array([np.quantile(column.astype(np.float64), quantile) for column in negatives.T]) - means
-    # A constant column may come out a rounding error apart.
-    is_muted = (heights <= 0) | (negatives.min(axis=0) == negatives.max(axis=0))
-    scales = np.where(is_muted, 0.0, 1.0 / np.where(is_muted, 1.0, heights))
-    return scales, np.where(is_muted, -np.inf, -scales * means - 1.0)
+    with np.errstate(over="ignore", invalid="ignore"):  # at the very end of what floats can hold: muted as well
+        means = negatives.mean(axis=0, dtype=np.float64)
+        heights = np.array([np.quantile(column.astype(np.float64), quantile) for column in negatives.T]) - means
+        # A constant column may come out a rounding error apart.
+        is_muted = ~(heights > 0) | (negatives.min(axis=0) == negatives.max(axis=0))
+        scales = np.where(is_muted, 0.0, 1.0 / np.where(is_muted, 1.0, heights))
+        offsets = -scales * means - 1.0
+    is_muted |= ~np.isfinite(scales) | ~np.isfinite(offsets)
+    return np.where(is_muted, 0.0, scales), np.where(is_muted, -np.inf, offsets)
 
 
 def check_sigmoid_options(calibrator: ScoreCalibrator) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from eesvm._validation import FloatArray, InputError, check_groups, group_ids
 from eesvm.calibration.anytime import ProgressCallback
-from eesvm.calibration.base import ScoreCalibrator
+from eesvm.calibration.base import NotFittedInputError, ScoreCalibrator
 from eesvm.calibration.exact import solve
 from eesvm.calibration.independent import check_sigmoid_options
 from eesvm.calibration.problem import CalibrationProblem, any_accepts
@@ -87,13 +87,19 @@ class JointCalibrator(ScoreCalibrator):
         """Search thresholds for the scores `S` and labels `y` of windows from the images `groups`."""
         scores, is_positive, classes = self._check_training(S, y)
         forbidden = own_image_pairs(groups, self.exemplar_groups, is_positive, scores.shape[1])
+        names = getattr(self, "feature_names_in_", None)
         self.fit_problem(CalibrationProblem(scores[is_positive], scores[~is_positive], forbidden=forbidden))
+        if names is not None:
+            self.feature_names_in_ = names
         self.classes_ = classes
         return self
 
     def fit_problem(self, problem: CalibrationProblem) -> Self:
         """Search thresholds for a problem as it is, with its weights and forbidden pairs; labels are 0 and 1."""
         check_sigmoid_options(self)
+        for stale in ("feature_names_in_", "exemplar_names_"):  # a problem has no names, and these are of another one
+            if hasattr(self, stale):
+                delattr(self, stale)
         self.result_ = solve(
             problem,
             method=self.method,
@@ -129,6 +135,8 @@ class JointCalibrator(ScoreCalibrator):
     def _calibrate(self, scores: FloatArray) -> FloatArray:
         if not self.sigmoid:
             return scores - self.thresholds_
+        if not hasattr(self, "sigmoids_"):
+            raise NotFittedInputError("`sigmoid` was switched on after `fit`: call `fit` again")
         probabilities = apply_sigmoids(scores, self.sigmoids_, self.muted_)
         probabilities[:, ~self.active_] = 0.0
         return probabilities

@@ -13,7 +13,7 @@ Conventions, decided once:
   would break the rule, it is the lower of the two scores, which still accepts the one and rejects the other.
 - An exemplar that accepts no positive is redundant: its threshold is +inf.
 
-Before: `scoring`. After: `ranks`.
+Before: nothing; scores come from anywhere. After: `ranks`.
 """
 
 from __future__ import annotations
@@ -71,6 +71,7 @@ class CalibrationProblem:
         self.negative_scores: FloatArray = negatives.astype(dtype, copy=False)
         self.positive_weights = check_weights(positive_weights, len(positives), "positive_weights", allow_zero=False)
         self.negative_weights = check_weights(negative_weights, len(negatives), "negative_weights", allow_zero=True)
+        self.recall_units = _whole_units(self.positive_weights)
         self.forbidden = _check_forbidden(forbidden, positives.shape)
 
     @property
@@ -111,11 +112,11 @@ class CalibrationProblem:
 
     def is_feasible(self, thresholds: ArrayLike, min_recall: float = 1.0) -> bool:
         """Whether the positives left uncovered weigh no more than the recall floor allows."""
-        return bool(self.positive_weights[~self.covers(thresholds)].sum() <= self.left_out_budget(min_recall))
+        return bool(self.recall_units[~self.covers(thresholds)].sum() <= self.left_out_budget(min_recall))
 
     def left_out_budget(self, min_recall: float) -> float:
-        """Total weight of positives that may stay uncovered under a recall floor."""
-        total = self.positive_weights.sum()
+        """Total `recall_units` of positives that may stay uncovered under a recall floor."""
+        total = self.recall_units.sum()
         return 0.0 if min_recall >= 1 else float((1.0 - min_recall) * total + _RECALL_TOLERANCE * total)
 
     def candidate_thresholds(self, exemplar: int) -> FloatArray:
@@ -221,7 +222,7 @@ class CalibrationResult:
 
     @property
     def gap(self) -> float:
-        """(loss - lower_bound) / loss; 0 means proven optimal."""
+        """(loss - lower_bound) / loss; 0 means proven optimal, up to what rounding of fractional weights gives away."""
         return (self.loss - self.lower_bound) / self.loss if self.loss > 0 else 0.0
 
     @property
@@ -247,6 +248,12 @@ def any_accepts(
     return accepted
 
 
+def _whole_units(weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(P,) `weights` in units so small that they are whole, and sums of them exact in any order."""
+    _, exponent = np.frexp(weights.sum())
+    return np.maximum(np.rint(np.ldexp(weights, 52 - exponent)), 1.0)
+
+
 def _check_forbidden(forbidden: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
     if forbidden is None:
         return None
@@ -263,7 +270,7 @@ def _between(below: FloatArray, lowest: FloatArray, above: FloatArray) -> FloatA
     with np.errstate(invalid="ignore", over="ignore"):
         middle = below / 2 + lowest / 2  # halves first: the sum of two huge scores would overflow
         step = np.where(np.isfinite(above), above / 2 - lowest / 2, np.maximum(np.abs(lowest), 1) / 2)
-        under = lowest - step
+        under = np.maximum(lowest - step, np.finfo(lowest.dtype).min)
         under = np.where(under < lowest, under, np.nextafter(lowest, -np.inf))
     middle = np.where((middle >= below) & (middle < lowest), middle, below)
     return np.where(np.isneginf(below), under, middle).astype(lowest.dtype, copy=False)

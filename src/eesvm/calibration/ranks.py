@@ -1,6 +1,6 @@
 """Scores become ranks: the compact form that every search works on.
 
-In: a `CalibrationProblem`. Out: `RankedProblem`, integers only. Exemplar j's negatives are laid out from its highest
+In: a `CalibrationProblem`. Out: `RankedProblem`, without scores. Exemplar j's negatives are laid out from its highest
 score down, `order[j]`; accepting positive p with j means accepting the first `delta[p, j]` of them. A search state is a
 *level* per exemplar: how many of its negatives it accepts. After this stop nobody looks at a score until levels become
 thresholds again. Absent on purpose: a dense positives x negatives table; memory is that of the scores as int32.
@@ -87,7 +87,7 @@ def rank(problem: CalibrationProblem, min_recall: float = 1.0, n_jobs: int | Non
         difficulty=cost,
         coverable=coverable,
         cheapest=cheapest,
-        positive_weights=problem.positive_weights,
+        positive_weights=problem.recall_units,
         left_out_budget=_remaining_budget(problem, coverable, min_recall),
         is_exact=_sums_are_exact(prices),
     )
@@ -131,7 +131,7 @@ def _sums_are_exact(prices: NDArray[np.float64]) -> bool:
 def _remaining_budget(problem: CalibrationProblem, coverable: NDArray[np.intp], min_recall: float) -> float:
     """What the recall floor still lets go once the positives with nothing but forbidden pairs are left out."""
     orphans = np.setdiff1d(np.arange(problem.n_positives), coverable)
-    remaining = problem.left_out_budget(min_recall) - float(problem.positive_weights[orphans].sum())
+    remaining = problem.left_out_budget(min_recall) - float(problem.recall_units[orphans].sum())
     if remaining < 0:
         which = (
             f"positive {orphans[0]}" if len(orphans) == 1 else f"{len(orphans)} positives, the first is {orphans[0]},"

@@ -18,10 +18,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
+from eesvm._compile import kernel
 from eesvm._validation import FloatArray, check_choice
 
 CRITERIA = ("least_squares", "platt")
@@ -38,6 +38,7 @@ _LEAST_SPREAD = 1e-50  # under which the penalty is large enough
 _FLAT = 1e-9  # the least slope, so that the centre of a constant sigmoid is finite
 
 _MAX_STEPS = 200
+_TINY = 1e-100  # scores all smaller, or all as large as its inverse, are fitted in units of the largest
 _LEAST_GAIN = 1e-13  # relative improvement that is not worth another step
 
 _Array = NDArray[np.float64]
@@ -57,7 +58,13 @@ def fit_sigmoid(
         return MUTED
     fit = _fit_least_squares if criterion == "least_squares" else _fit_platt
     # Sorted, so that the answer does not depend on the order of the windows.
-    return fit(np.sort(positives.astype(np.float64)), np.sort(negatives.astype(np.float64)))
+    ordered = [np.sort(scores.astype(np.float64)) for scores in (positives, negatives)]
+    largest = max(float(np.abs(scores[[0, -1]]).max()) for scores in ordered)
+    if largest == 0 or _TINY < largest < 1 / _TINY:
+        return fit(*ordered)
+    with np.errstate(over="ignore"):  # an infinite slope or centre is the caller's sign to mute
+        slope, centre = fit(*(scores / largest for scores in ordered))
+        return float(np.divide(slope, largest)), centre * largest
 
 
 def fit_sigmoids(
@@ -88,8 +95,12 @@ def fit_sigmoids(
         if np.count_nonzero(negatives >= lowest_negative) > limit:
             negatives = negatives[order]
         negatives = negatives[negatives >= lowest_negative][:limit]
-        is_muted = _is_muted(positives, negatives, min_positives)
-        return *fit_sigmoid(positives, negatives, criterion, min_positives), is_muted
+        if _is_muted(positives, negatives, min_positives):
+            return *MUTED, True
+        slope, centre = fit_sigmoid(positives, negatives, criterion, min_positives)
+        if not (np.isfinite(slope) and np.isfinite(centre)):  # scores at the very end of what floats can hold
+            return *MUTED, True
+        return slope, centre, False
 
     fitted = np.array(in_threads(fit_one, positive_scores.shape[1], n_jobs))
     return fitted[:, :2].copy(), fitted[:, 2] == 1
@@ -211,7 +222,7 @@ def _to_slope_and_centre(slope: float, offset: float, origin: float, spread: flo
     return slope, origin - offset / slope
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _grid_errors(
     slopes: _Array, centres: _Array, points: _Array, targets: _Array, weights: _Array, penalty: float
 ) -> _Array:
@@ -227,7 +238,7 @@ def _grid_errors(
     return errors
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _descend(
     slope: float, offset: float, points: _Array, targets: _Array, weights: _Array, penalty: float
 ) -> tuple[float, float, float]:
@@ -259,7 +270,7 @@ def _descend(
     return slope, offset, value
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _error_and_derivatives(
     slope: float, offset: float, points: _Array, targets: _Array, weights: _Array, penalty: float
 ) -> tuple[float, float, float, float, float, float]:
@@ -282,7 +293,7 @@ def _error_and_derivatives(
     return value, da, db, daa, dab, dbb
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _platt(points: _Array, targets: _Array, offset: float) -> tuple[float, float]:
     """Slope and offset of the least log loss by Newton's method with backtracking (Lin, Lin and Weng 2007)."""
     slope = 0.0
@@ -315,7 +326,7 @@ def _platt(points: _Array, targets: _Array, offset: float) -> tuple[float, float
     return slope, offset
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _log_loss(slope: float, offset: float, points: _Array, targets: _Array) -> float:
     total = 0.0
     for k in range(len(points)):

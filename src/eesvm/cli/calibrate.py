@@ -55,7 +55,7 @@ def add_parser(verbs: Parsers) -> None:
         type=number(minimum=0),
         default=0.0,
         metavar="G",
-        help="stop when the loss is proven to be within this share of the optimum (default: 0)",
+        help="stop when (loss - lower bound) / loss is at most this (default: 0)",
     )
     add("--across-groups", action="store_true", help="an exemplar does not cover the windows of its own group")
     add("--sigmoid", action="store_true", help="also fit a sigmoid per exemplar, so that scores are probabilities")
@@ -90,16 +90,20 @@ def run(arguments: argparse.Namespace) -> int:
     )
     calibrator = _calibrator(arguments)
     try:
+        parts = split_table(table, arguments.test_size, arguments.seed) if arguments.compare else None
         problem = fit(table, calibrator, screen, arguments.across_groups)
-        report_result(calibrator, problem, screen)
-        comparison = _compare(table, arguments, screen) if arguments.compare else None
+        comparison = None if parts is None else _compare(*parts, arguments, screen)
     except InputError as error:
         raise InputError(f"{arguments.scores}: {error}") from None
+    # Written first: whoever closes our output early, `head` say, still gets the files.
     with atomic_folder(arguments.output, arguments.overwrite) as folder:
         write_calibration(folder, calibrator, problem, table.names)
         if comparison is not None:
             write_comparison(folder, comparison)
         names = sorted(entry.name for entry in folder.iterdir())
+    report_result(calibrator, problem, screen)
+    if comparison is not None:
+        _report_comparison(table, comparison, screen)
     screen.say(f"\nwritten to {arguments.output}: {', '.join(names)}")
     return 0
 
@@ -115,17 +119,18 @@ def fit(
     return problem
 
 
-def _compare(table: ScoreTable, arguments: argparse.Namespace, screen: Screen) -> Comparison | None:
+def _compare(train: ScoreTable, test: ScoreTable, arguments: argparse.Namespace, screen: Screen) -> Comparison | None:
     """Every calibrator on rows that none of them has seen; None where that was interrupted."""
     try:
-        return _compare_on_held_out(table, arguments, screen)
+        return _compare_on_held_out(train, test, arguments, screen)
     except KeyboardInterrupt:
         screen.note("the comparison was interrupted; the thresholds are written without it")
         return None
 
 
-def _compare_on_held_out(table: ScoreTable, arguments: argparse.Namespace, screen: Screen) -> Comparison:
-    train, test = split_table(table, arguments.test_size, arguments.seed)
+def _compare_on_held_out(
+    train: ScoreTable, test: ScoreTable, arguments: argparse.Namespace, screen: Screen
+) -> Comparison:
     has_images = train.groups is not None and train.exemplar_groups is not None
     with screen.searching("comparing") as progress:
         tables = compare_calibrators(
@@ -145,12 +150,16 @@ def _compare_on_held_out(table: ScoreTable, arguments: argparse.Namespace, scree
             random_state=arguments.seed,
             n_jobs=arguments.jobs,
         )
-    report_comparison(tables, screen)
-    if test.n_exemplars < table.n_exemplars:
-        screen.note(f"{table.n_exemplars - test.n_exemplars} exemplars from held-out groups are not part of it")
+    return Comparison(tables, test)
+
+
+def _report_comparison(table: ScoreTable, comparison: Comparison, screen: Screen) -> None:
+    report_comparison(comparison.tables, screen)
+    n_left_out = table.n_exemplars - comparison.test.n_exemplars
+    if n_left_out:
+        screen.note(f"{n_left_out} exemplars from held-out groups are not part of it")
     if table.weights is not None or table.forbidden is not None:
         screen.note("weights and forbidden pairs of the file are not part of the comparison")
-    return Comparison(tables, test)
 
 
 def _calibrator(arguments: argparse.Namespace) -> JointCalibrator:

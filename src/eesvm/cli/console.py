@@ -88,7 +88,7 @@ def result_facts(result: CalibrationResult, n_negatives: int | None = None) -> l
         ("exemplars", f"{len(result.thresholds):,}"),
         ("positives", f"{len(result.assignment):,}"),
         ("negatives", "" if n_negatives is None else f"{n_negatives:,}"),
-        ("loss", f"{amount(result.loss)} (accepted negatives)"),
+        ("loss", f"{amount(result.loss)} (weight of the accepted negatives)"),
         ("lower bound", amount(result.lower_bound)),
         ("gap", percent(result.gap)),
         ("status", f"{result.status} ({_STATUS_TEXTS.get(result.status, '')})"),

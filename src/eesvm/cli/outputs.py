@@ -57,9 +57,10 @@ def report_result(calibrator: JointCalibrator, problem: CalibrationProblem, scre
 def report_comparison(tables: WindowTables, screen: Screen) -> None:
     """Print the rows of the paper's tables 1 and 2."""
     for comparison in tables.comparisons:
+        variant = f"{comparison.variant}; " if len(tables.comparisons) > 1 else ""
         screen.say(
-            f"\nheld out: {tables.n_positives:,} positives, {tables.n_negatives:,} negatives, the rest is fitted to; "
-            f"{comparison.variant}; counted at the recall of the joint thresholds, {percent(comparison.recall)}"
+            f"\nheld out: {tables.n_positives:,} positives, {tables.n_negatives:,} negatives, the rest is for fitting; "
+            f"{variant}counted at the recall of the joint thresholds, {percent(comparison.recall)}"
         )
         screen.table(COMPARISON_HEADER, comparison_rows(comparison))
 

@@ -237,7 +237,7 @@ class _Judge:
         with_sigmoid = self.rank(joint.decision_function(S_test))
         rows[JOINT_SIGMOID] = self._row(JOINT_SIGMOID, with_sigmoid, recall)
         scores = {name: each.scores for name, each in ranked.items()}
-        scores |= {JOINT: (S_test - joint.thresholds_).max(axis=1), JOINT_SIGMOID: with_sigmoid.scores}
+        scores |= {JOINT: (np.asarray(S_test) - joint.thresholds_).max(axis=1), JOINT_SIGMOID: with_sigmoid.scores}
         names = [name for name in ORDER if name in rows]
         ordered = {name: scores[name] for name in names}
         return WindowComparison(variant, recall, tuple(rows[name] for name in names), joint.result_, ordered)

@@ -76,7 +76,7 @@ def thresholds_and_scores(
     limits = np.asarray(thresholds)
     assignment = problem.assign(limits)
     counts = np.bincount(assignment[assignment >= 0], minlength=problem.n_exemplars)
-    chosen = _spread(np.lexsort((-counts, np.isinf(limits))), max_exemplars)
+    chosen = _spread(np.lexsort((-counts, limits == np.inf)), max_exemplars)
     figure, axes = _canvas(height=1.6 + 0.42 * len(chosen))
     for line, exemplar in enumerate(chosen):
         _score_line(axes, line, problem, limits, assignment, int(exemplar))
@@ -227,7 +227,7 @@ def _score_line(
     own = assignment == exemplar
     axes.plot(positives[~own], np.full((~own).sum(), line - 0.14), ".", color=_SKY, ms=2.5, alpha=0.5, zorder=2)
     axes.plot(positives[own], np.full(own.sum(), line - 0.14), ".", color=_BLUE, ms=6, zorder=4)
-    if np.isfinite(limits[exemplar]):
+    if limits[exemplar] < np.inf:
         axes.plot([limits[exemplar]] * 2, [line - 0.34, line + 0.34], color=_INK, lw=2, zorder=5)
     else:
         place = max(high, positives.max())
