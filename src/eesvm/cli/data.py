@@ -1,0 +1,197 @@
+"""`eesvm data`: what a dataset holds, and where to get one.
+
+In: a path, or the name of an official dataset. Out: counts and every problem found, or the unpacked dataset.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from eesvm.cli.arguments import Parsers, add_verb
+from eesvm.cli.console import Screen
+from eesvm.datasets import FORMATS, Summary, open_dataset, summary
+from eesvm.datasets._build import CHECKS
+from eesvm.datasets.fetch import COLLECTIONS, FetchProgress, fetch
+from eesvm.structures import Dataset
+
+_HELP = """\
+example:
+  eesvm data info VOCdevkit/VOC2007 --split trainval
+  eesvm data fetch voc2007 -o .
+"""
+_INFO_HELP = """\
+PATH is a folder with PASCAL VOC, ILSVRC, COCO or YOLO annotations or with images alone, a COCO .json or a YOLO .yaml.
+What is wrong in its files is listed, with file and line, and left out; the status is 0 unless --strict is given.
+
+example:
+  eesvm data info VOCdevkit/VOC2007 --split trainval --check full
+"""
+_FETCH_HELP = """\
+An interrupted download goes on where it stopped when the command is run again. Archives are checked before they are
+unpacked, and removed after it.
+
+example:
+  eesvm data fetch voc2007 -o data && eesvm data info data/VOCdevkit/VOC2007
+"""
+
+
+def add_parser(verbs: Parsers) -> None:
+    parser = add_verb(verbs, "data", _no_verb, "look at a dataset, or fetch an official one", _HELP)
+    own = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    _add_info(add_verb(own, "info", run_info, "print what a dataset holds and every problem in it", _INFO_HELP))
+    _add_fetch(add_verb(own, "fetch", run_fetch, "download an official dataset and check it", _FETCH_HELP))
+
+
+def run_info(arguments: argparse.Namespace) -> int:
+    screen = Screen()
+    options: dict[str, Any] = {}
+    if arguments.first_pixel is not None:
+        options["first_pixel"] = arguments.first_pixel
+    if arguments.images is not None:
+        options["images"] = arguments.images
+    dataset = open_dataset(
+        arguments.path,
+        arguments.format,
+        arguments.split,
+        classes=arguments.classes.split(",") if arguments.classes else None,
+        check=arguments.check,
+        **options,
+    )
+    if arguments.json:
+        _print_json(dataset)
+    else:
+        _print(dataset, summary(dataset), screen)
+    return 1 if arguments.strict and dataset.problems else 0
+
+
+def run_fetch(arguments: argparse.Namespace) -> int:
+    screen = Screen(arguments.quiet)
+    with _progress_bar(arguments.quiet) as progress:
+        folder = fetch(
+            arguments.name,
+            arguments.output,
+            parts=arguments.part,
+            base_url=arguments.base_url,
+            keep_archives=arguments.keep_archives,
+            progress=progress,
+        )
+    screen.say(f"{arguments.name} is in {folder}: eesvm data info {folder}")
+    return 0
+
+
+def _add_info(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("path", metavar="PATH", help="folder or file of a dataset")
+    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add("--split", metavar="NAME", help="only the images of this split")
+    add("--classes", metavar="A,B,...", help="the class list; objects of other classes are problems")
+    add("--check", choices=CHECKS, default="header", help="of the images: open each (header), decode each (full)")
+    add("--images", metavar="FOLDER", help="folder of the images, where VOC or COCO annotations lie elsewhere")
+    add("--first-pixel", type=int, choices=(0, 1), help="where VOC boxes start to count (default: 1)")
+    add("--strict", action="store_true", help="status 1 if there is any problem")
+    add("--json", action="store_true", help="print everything as JSON")
+
+
+def _add_fetch(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("name", metavar="NAME", choices=tuple(COLLECTIONS), help=f"one of {', '.join(COLLECTIONS)}")
+    add("-o", "--output", required=True, metavar="FOLDER", help="where to put it")
+    add("--part", action="append", metavar="PART", help="trainval or test; may be repeated (default: all)")
+    add("--base-url", metavar="URL", help="a mirror that has the same files")
+    add("--keep-archives", action="store_true", help="leave the archives in FOLDER")
+    add("--quiet", action="store_true", help="print nothing but errors")
+
+
+def _no_verb(arguments: argparse.Namespace) -> int:
+    return 2  # never called: argparse insists on one of the verbs
+
+
+def _print_json(dataset: Dataset) -> None:
+    problems = [{"path": p.path, "line": p.line, "kind": p.kind, "reason": p.reason} for p in dataset.problems]
+    counts = summary(dataset).as_dict()
+    document = {**counts, "problem_kinds": counts["problems"], "problems": problems}
+    json.dump(document, sys.stdout, indent=2)
+    sys.stdout.write("\n")
+
+
+def _print(dataset: Dataset, counts: Summary, screen: Screen) -> None:
+    screen.say(counts.name, "bold")
+    screen.facts([(name, value) for name, value in _facts(counts) if value])
+    if counts.classes:
+        screen.say()
+        _print_classes(counts, screen)
+    screen.say()
+    if not dataset.problems:
+        screen.say("no problems found")
+        return
+    kinds = ", ".join(f"{kind}: {count:,}" for kind, count in counts.problems.items())
+    screen.say(f"{len(dataset.problems):,} problem{'s' * (len(dataset.problems) > 1)} ({kinds})")
+    for problem in dataset.problems:
+        screen.say(f"  {problem}")
+
+
+def _facts(counts: Summary) -> list[tuple[str, str]]:
+    marks = {"difficult": counts.n_difficult, "truncated": counts.n_truncated, "crowd": counts.n_crowd}
+    marked = ", ".join(f"{count:,} {name}" for name, count in marks.items() if count)
+    return [
+        (
+            "images",
+            f"{counts.n_images:,}" + (f", {counts.n_empty_images:,} without objects" * bool(counts.n_empty_images)),
+        ),
+        ("objects", f"{counts.n_instances:,}" + (f", {marked}" if marked else "")),
+        ("classes", f"{len(counts.classes):,}"),
+        ("splits", ", ".join(f"{name}: {n_images:,}" for name, (n_images, _) in counts.splits.items())),
+        ("lists of one class", f"{counts.n_class_lists:,}" if counts.n_class_lists else ""),
+        ("masks", f"{counts.n_masks:,}" if counts.n_masks else ""),
+        ("parts", f"{counts.n_parts:,}" if counts.n_parts else ""),
+        ("metadata", ", ".join(f"{name}: {count:,}" for name, count in counts.metadata.items())),
+        ("image sizes", _range(counts.image_sizes)),
+        ("box sizes", _range(counts.box_sizes)),
+    ]
+
+
+def _range(sizes: dict[str, tuple[Any, Any]]) -> str:
+    return ", ".join(f"{name} {width:.0f} x {height:.0f}" for name, (width, height) in sizes.items())
+
+
+def _print_classes(counts: Summary, screen: Screen) -> None:
+    splits = list(counts.splits)[:6]
+    header = ["class", "objects", "images", *splits]
+    rows = [
+        [
+            name,
+            f"{n_objects:,}",
+            f"{counts.class_images[name]:,}",
+            *(f"{counts.split_classes[split].get(name, 0):,}" for split in splits),
+        ]
+        for name, n_objects in counts.classes.items()
+    ]
+    screen.table(header, rows)
+
+
+@contextmanager
+def _progress_bar(quiet: bool) -> Iterator[Any]:
+    """A callback for `fetch` that moves a bar per file and stage; None where nobody would see it."""
+    console = Console(file=sys.stderr)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as bar:
+        tasks: dict[tuple[str, str], Any] = {}
+
+        def update(state: FetchProgress) -> None:
+            key = (state.file_name, state.stage)
+            if key not in tasks:
+                tasks[key] = bar.add_task(f"{state.stage} {state.file_name}", total=state.total)
+            bar.update(tasks[key], completed=state.done)
+
+        yield update
