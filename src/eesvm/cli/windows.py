@@ -1,0 +1,159 @@
+"""`eesvm windows`: propose windows for a dataset, and say how many of its objects they find.
+
+In: a dataset. Out: recall at IoU 0.5 and 0.7 and windows per image on the screen; if wanted, the windows in a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from eesvm._validation import InputError
+from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.console import Screen, percent
+from eesvm.datasets import FORMATS, open_dataset, select
+from eesvm.datasets.scenes import make_scenes
+from eesvm.descriptors.cache import DescriptorCache
+from eesvm.structures import Dataset, ImageRecord, Problem, Windows
+from eesvm.windows import METHODS, MODES, ClassRecall, WindowRecall, propose_dataset, window_recall, write_windows
+
+_EMBEDDED = "scenes"
+_HELP = """\
+PATH is what `eesvm data info` takes, or the word scenes for the embedded scenes, which need no download.
+Recall is the share of the objects with a window that overlaps them by at least that IoU; difficult objects and groups
+do not count. An image that cannot be read is skipped and listed.
+
+example:
+  eesvm windows scenes --split test
+  eesvm windows VOCdevkit/VOC2007 --split trainval --jobs 4 -o windows.npz
+"""
+
+
+def add_parser(verbs: Parsers) -> None:
+    parser = add_verb(verbs, "windows", run, "propose windows and say how many of the objects they find", _HELP)
+    add = parser.add_argument
+    add("path", metavar="PATH", help="folder or file of a dataset, or the word scenes")
+    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add("--split", metavar="NAME", help="only the images of this split")
+    add("--sample", type=number(minimum=1, integer=True), metavar="N", help="only N images, evenly spread")
+    add("--method", choices=METHODS, default=METHODS[0], help=f"where windows come from (default: {METHODS[0]})")
+    add("--mode", choices=MODES, default=MODES[0], help=f"of selective search (default: {MODES[0]})")
+    add("--max-windows", type=number(minimum=1, integer=True), default=2000, metavar="N", help="per image (2000)")
+    add("--min-size", type=number(minimum=1), default=10.0, metavar="PIXELS", help="of both sides (10)")
+    add("--working-size", type=number(minimum=16, integer=True), default=500, metavar="PIXELS",
+        help="longest side of an image while it is segmented (500)")  # fmt: skip
+    add("--ground-truth", action="store_true", help="put the boxes of the objects into FILE, too")
+    add("--jobs", type=number(minimum=-1, integer=True), default=-1, metavar="N", help="processes (default: all cores)")
+    add("--cache", nargs="?", const="", metavar="FOLDER",
+        help="keep windows here and do not compute them again (without FOLDER: the one of `eesvm cache`)")  # fmt: skip
+    add("-o", "--output", metavar="FILE", help=".npz file for the windows")
+    add("--overwrite", action="store_true", help="replace FILE if it exists")
+    add("--strict", action="store_true", help="stop at the first image or annotation that is wrong")
+    add("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    screen = Screen(arguments.quiet)
+    _check_output(arguments.output, arguments.overwrite)
+    dataset = _open(arguments)
+    records = _sample(dataset.images, arguments.sample)
+    problems: list[Problem] = list(dataset.problems)
+    kept: list[Windows] | None = [] if arguments.output else None
+    with _progress_bar(arguments.quiet) as progress:
+        found = propose_dataset(
+            records,
+            include_ground_truth=arguments.ground_truth,
+            n_jobs=arguments.jobs,
+            cache=None if arguments.cache is None else DescriptorCache(arguments.cache or None),
+            progress=progress,
+            problems=problems,
+            strict=arguments.strict,
+            method=arguments.method,
+            mode=arguments.mode,
+            max_windows=arguments.max_windows,
+            min_size=arguments.min_size,
+            working_size=arguments.working_size,
+        )
+        recall = window_recall(records, _keeping(found, kept))
+    if kept is not None:
+        write_windows(arguments.output, kept)
+    _print(dataset.name, recall, problems, screen)
+    if kept is not None:
+        screen.say(f"written to {arguments.output}")
+    return 0
+
+
+def _check_output(output: str | None, overwrite: bool) -> None:
+    if output is None:
+        return
+    if Path(output).suffix != ".npz":
+        raise InputError(f"`--output` must end in .npz, got {output}")
+    if Path(output).exists() and not overwrite:
+        raise InputError(f"{output} already exists: choose another name or allow overwriting it (--overwrite)")
+
+
+def _open(arguments: argparse.Namespace) -> Dataset:
+    if arguments.path != _EMBEDDED:
+        return open_dataset(arguments.path, arguments.format, arguments.split, strict=arguments.strict)
+    scenes = make_scenes()
+    return scenes if arguments.split is None else select(scenes, split=arguments.split)
+
+
+def _sample(records: tuple[ImageRecord, ...], wanted: int | None) -> tuple[ImageRecord, ...]:
+    if wanted is None or wanted >= len(records):
+        return records
+    return tuple(records[k * len(records) // wanted] for k in range(wanted))
+
+
+def _keeping(windows: Iterator[Windows], kept: list[Windows] | None) -> Iterator[Windows]:
+    """Pass the windows on, and keep them where they are to be written: otherwise memory stays flat."""
+    for found in windows:
+        if kept is not None:
+            kept.append(found)
+        yield found
+
+
+def _print(name: str, recall: WindowRecall, problems: list[Problem], screen: Screen) -> None:
+    screen.say(name, "bold")
+    facts = [("images", f"{recall.n_images:,}"), ("objects", f"{recall.total.n_instances:,}")]
+    if recall.n_images:
+        facts.append(("windows per image", f"{recall.windows_per_image:,.0f}"))
+    screen.facts(facts)
+    if recall.total.n_instances:
+        screen.say()
+        header = ["class", "objects", *(f"recall at IoU {t:g}" for t in recall.thresholds), "mean best IoU"]
+        several = recall.classes if len(recall.classes) > 1 else ()
+        screen.table(header, [_row(found) for found in (*several, recall.total)])
+    if problems:
+        screen.say()
+        screen.say(f"{len(problems):,} problem{'s' * (len(problems) > 1)}")
+        for problem in problems:
+            screen.say(f"  {problem}")
+
+
+def _row(found: ClassRecall) -> list[str]:
+    return [
+        found.class_name,
+        f"{found.n_instances:,}",
+        *(percent(share) for share in found.recall),
+        f"{found.mean_overlap:.3f}",
+    ]
+
+
+@contextmanager
+def _progress_bar(quiet: bool) -> Iterator[Callable[[int, int], object] | None]:
+    """A callback that counts images; None where nobody would see it."""
+    console = Console(file=sys.stderr)
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("images", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
