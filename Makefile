@@ -27,6 +27,8 @@ lint: .venv
 
 bench: .venv
 	$(BIN)/python benchmarks/bench_search.py
+	$(BIN)/python benchmarks/bench_windows.py
+	$(BIN)/python benchmarks/bench_descriptors.py
 
 clean:
 	rm -rf .venv demo build .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from eesvm._validation import InputError
 from eesvm._version import __version__
-from eesvm.cli import apply, calibrate, demo
+from eesvm.cli import apply, cache, calibrate, data, demo, windows
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,7 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         status = arguments.run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None where the shell closed it
+            sys.stdout.flush()
         return status
     except BrokenPipeError:  # the reader of our output, `head` say, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -48,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"eesvm {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for module in (calibrate, apply, demo):
+    for module in (calibrate, apply, demo, data, windows, cache):
         module.add_parser(verbs)
     return parser
 

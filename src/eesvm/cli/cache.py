@@ -1,0 +1,102 @@
+"""`eesvm cache`: what is kept on disk, and how to be rid of it.
+
+In: a folder, or nothing for the default one. Out: numbers of entries and bytes, or an emptier disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from eesvm.cli.arguments import Parsers, add_verb
+from eesvm.cli.console import Screen, duration
+from eesvm.descriptors.cache import CacheInfo, DescriptorCache
+from eesvm.descriptors.pretrained import converted_files, default_cache_folder
+
+_HELP = """\
+Descriptors and windows are kept under the content of their image and all parameters, so nothing here is ever out of
+date; clearing it costs time and nothing else. The default folder is that of the environment variable EESVM_CACHE, or
+the cache folder of the system; converted networks are kept there, too.
+
+example:
+  eesvm cache info
+  eesvm cache clear --folder features
+"""
+
+
+def add_parser(verbs: Parsers) -> None:
+    parser = add_verb(
+        verbs, "cache", _no_verb, "look at the descriptors and windows kept on disk, or remove them", _HELP
+    )
+    own = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    info = add_verb(own, "info", run_info, "print how much is kept, where, and since when", _HELP)
+    clear = add_verb(own, "clear", run_clear, "remove what is kept; files that are not the cache's stay", _HELP)
+    for verb in (info, clear):
+        verb.add_argument("--folder", metavar="FOLDER", help="of the cache (default: that of the system)")
+    info.add_argument("--json", action="store_true", help="print everything as JSON")
+    clear.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run_info(arguments: argparse.Namespace) -> int:
+    info = DescriptorCache(arguments.folder).info()
+    networks = _networks(arguments.folder)
+    if arguments.json:
+        json.dump(_document(info, networks), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+        return 0
+    facts = [("folder", str(info.folder)), ("entries", f"{info.n_entries:,}"), ("size", _size(info.n_bytes))]
+    if info.first_use is not None and info.last_use is not None:
+        facts += [("last used", _ago(info.last_use)), ("longest unused", _ago(info.first_use))]
+    if networks:
+        facts.append(("networks", ", ".join(f"{path.name} ({_size(path.stat().st_size)})" for path in networks)))
+    Screen().facts(facts)
+    return 0
+
+
+def run_clear(arguments: argparse.Namespace) -> int:
+    cache = DescriptorCache(arguments.folder)
+    removed = cache.clear()
+    networks = _networks(arguments.folder)
+    for path in networks:
+        path.unlink(missing_ok=True)
+    left = cache.info()
+    screen = Screen(arguments.quiet)
+    screen.say(f"removed {removed.n_entries - left.n_entries:,} entries, {_size(removed.n_bytes - left.n_bytes)}")
+    if networks:
+        screen.say(f"removed {len(networks)} converted networks, which are made again when they are needed")
+    return 0
+
+
+def _no_verb(arguments: argparse.Namespace) -> int:
+    return 2  # never called: argparse insists on one of the verbs
+
+
+def _networks(folder: str | None) -> list[Path]:
+    """The converted networks, which belong to the default folder alone."""
+    return [] if folder is not None else converted_files(default_cache_folder() / "backbones")
+
+
+def _document(info: CacheInfo, networks: list[Path]) -> dict[str, Any]:
+    return {
+        "folder": str(info.folder),
+        "n_entries": info.n_entries,
+        "n_bytes": info.n_bytes,
+        "first_use": info.first_use,
+        "last_use": info.last_use,
+        "networks": [str(path) for path in networks],
+    }
+
+
+def _size(n_bytes: int) -> str:
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= factor:
+            return f"{n_bytes / factor:.1f} {unit}"
+    return f"{n_bytes} bytes"
+
+
+def _ago(when: float) -> str:
+    return f"{duration(max(0.0, time.time() - when))} ago"

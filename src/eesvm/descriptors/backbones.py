@@ -1,0 +1,190 @@
+"""A network that gives named layers: ONNX run by onnxruntime.
+
+In: "lite0", "lite1", "lite2" or the path of an ONNX file, and the names of layers. Out: a `Backbone` that turns RGB
+pixels into those layers. Any tensor of the graph can be a layer; what no layer needs is cut off and never computed.
+A file must take one float32 input (n, 3, h, w); sides and n may be fixed or free. It runs on a GPU where onnxruntime
+has one. Nothing random happens inside, and the same machine gives the same numbers for any number of threads.
+Absent on purpose: training.
+
+Before: `descriptors.pretrained`, `descriptors.onnx_files`. After: `descriptors.cnn`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._extras import optional_module
+from eesvm._validation import InputError, check_choice, check_number
+from eesvm.descriptors import onnx_files, pretrained
+
+DEVICES = ("auto", "cpu", "cuda")
+CHANNEL_ORDERS = ("rgb", "bgr")
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """What happens to pixels before they enter: (pixel - mean) / std, then the order of the channels.
+
+    `mean` and `std` are in the order red, green, blue, whatever the network's order is. The default is that of
+    torchvision; networks from Caffe want mean (123, 117, 104), std (1, 1, 1) and "bgr".
+    """
+
+    mean: tuple[float, float, float] = (123.675, 116.28, 103.53)
+    std: tuple[float, float, float] = (58.395, 57.12, 57.375)
+    channel_order: str = "rgb"
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std"):
+            values = getattr(self, name)
+            if len(values) != 3:
+                raise InputError(f"`{name}` must be three numbers, for red, green and blue, got {values!r}")
+            checked = tuple(float(check_number(v, name, above=0 if name == "std" else -np.inf)) for v in values)
+            object.__setattr__(self, name, checked)
+        check_choice(self.channel_order, "channel_order", CHANNEL_ORDERS)
+
+    def __call__(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(n, 3, h, w) for the network from RGB pixels (n, h, w, 3), which are used up."""
+        pixels -= np.array(self.mean, np.float32)
+        pixels /= np.array(self.std, np.float32)
+        ordered = pixels if self.channel_order == "rgb" else pixels[..., ::-1]
+        return np.ascontiguousarray(ordered.transpose(0, 3, 1, 2))
+
+
+class Backbone:
+    """A network ready to run.
+
+    Parameters
+    ----------
+    source : "lite0", "lite1", "lite2", or the path of an ONNX file.
+    layers : names of tensors in it.
+    normalisation : of the pixels; None is that of a named network, torchvision's for a file.
+    n_threads : of onnxruntime; None is one per core.
+    device : "auto" takes a GPU where there is one, "cpu" and "cuda" insist.
+
+    Attributes
+    ----------
+    input_size : (height, width) that crops should have: what the file fixes, else what the network was trained with.
+    is_fixed : whether the file accepts that size only.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        layers: Sequence[str],
+        normalisation: Normalisation | None = None,
+        n_threads: int | None = None,
+        device: str = "auto",
+    ) -> None:
+        check_choice(device, "device", DEVICES)
+        if n_threads is not None:
+            check_number(n_threads, "n_threads", minimum=1, integer=True)
+        self.layers = tuple(layers)
+        self.n_threads, self.device = n_threads, device
+        known = pretrained.PRETRAINED.get(os.fspath(source))
+        if known is not None:
+            model = onnx_files.parse(pretrained.pretrained_model(known), known.name)
+            self.digest = known.digest
+            own = Normalisation((pretrained.MEAN,) * 3, (pretrained.STD,) * 3)
+            trained_size = known.input_size
+        else:
+            model = onnx_files.read(_checked_path(source))
+            self.digest = onnx_files.digest(model)
+            own, trained_size = Normalisation(), 224
+        self.name = os.fspath(source)
+        self.normalisation = own if normalisation is None else normalisation
+        self._input, self._batch, sides = onnx_files.check_input(model, self.name)
+        self.is_fixed = None not in sides
+        self.input_size = (sides[0] or trained_size, sides[1] or trained_size)
+        self._model = onnx_files.only_layers(model, self.layers, self.name)
+        self._session = self._open()
+
+    def __call__(self, pixels: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+        """The layers, in the order of `layers`, for RGB pixels (n, h, w, 3) float32, which are used up."""
+        batch = self.normalisation(pixels)
+        step = self._batch or len(batch)
+        parts = [self._run(batch[start : start + step]) for start in range(0, len(batch), step)]
+        return [np.concatenate(layer) if len(parts) > 1 else layer[0] for layer in zip(*parts, strict=True)]
+
+    def probe(self) -> list[tuple[int, ...]]:
+        """The shape of each layer for one picture of `input_size`."""
+        return [layer.shape for layer in self(np.zeros((1, *self.input_size, 3), np.float32))]
+
+    def parameters(self) -> dict[str, Any]:
+        """Everything that the layers depend on besides the pixels; devices agree up to rounding."""
+        normalisation = {
+            "mean": list(self.normalisation.mean),
+            "std": list(self.normalisation.std),
+            "channel_order": self.normalisation.channel_order,
+        }
+        return {"network": self.digest, "layers": list(self.layers), "normalisation": normalisation}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_session"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._session = self._open()
+
+    def _open(self) -> Any:
+        runtime = optional_module("onnxruntime")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = self.n_threads or n_cores()
+        options.inter_op_num_threads = 1
+        options.use_deterministic_compute = True
+        options.enable_mem_pattern = False  # plans memory per input shape, and images have many shapes
+        options.log_severity_level = 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads leave the cores alone
+        providers = choose_providers(self.device)
+        try:
+            return runtime.InferenceSession(self._model, options, providers=providers)
+        except Exception as error:  # the runtime's own kinds cannot be named without importing it
+            raise InputError(f"onnxruntime cannot load {self.name}: {onnx_files.one_line(error)}") from error
+
+    def _run(self, batch: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+        n = len(batch)
+        n_missing = 0 if self._batch is None else self._batch - n
+        if n_missing:  # the file insists on its number: fill up, and cut off after
+            batch = np.concatenate([batch, np.zeros((n_missing, *batch.shape[1:]), np.float32)])
+        try:
+            layers = self._session.run(list(self.layers), {self._input: batch})
+        except Exception as error:
+            raise InputError(
+                f"{self.name} fails on input of shape {batch.shape}: {onnx_files.one_line(error)}"
+            ) from error
+        for name, layer in zip(self.layers, layers, strict=True):
+            if not layer.ndim or len(layer) != len(batch):
+                raise InputError(f"layer {name!r} of {self.name} has shape {layer.shape} for {len(batch)} pictures")
+        return [np.asarray(layer[:n] if n_missing else layer, np.float32) for layer in layers]
+
+
+def choose_providers(device: str) -> list[Any]:
+    """What onnxruntime is to compute with, first choice first."""
+    available = optional_module("onnxruntime").get_available_providers()
+    has_gpu = "CUDAExecutionProvider" in available
+    if device == "cuda" and not has_gpu:
+        raise InputError(
+            "`device` is 'cuda', but this onnxruntime has no CUDA: pip install onnxruntime-gpu in its place"
+        )
+    if device == "cpu" or not has_gpu:
+        return ["CPUExecutionProvider"]
+    exact = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}  # so that both devices may share a cache
+    return [("CUDAExecutionProvider", exact), "CPUExecutionProvider"]
+
+
+def n_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _checked_path(source: str | os.PathLike[str]) -> str:
+    path = os.fspath(source)
+    if not os.path.isfile(path):
+        known = ", ".join(map(repr, pretrained.PRETRAINED))
+        raise InputError(f"`backbone` must be {known} or the path of an ONNX file, got {path!r}")
+    return path

@@ -1,0 +1,178 @@
+"""What may follow a descriptor: scaling to a mean norm, and principal components.
+
+In: rows (n, d). Out: rows. Both are fitted on a sample of rows, remember plain arrays only, and go to `.npz` files and
+back without pickle. `Transformed` puts them behind a descriptor and is a descriptor itself, whose parameters name the
+fitted arrays, so that a cache never confuses two fits.
+Absent on purpose: anything that looks at labels.
+
+Before: `descriptors.base`, `_files`. After: `descriptors`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from eesvm._files import atomic_write
+from eesvm._validation import InputError, check_number, check_table, row_blocks
+from eesvm.descriptors.base import Descriptor, Image, Rows
+
+
+class _Fitted:
+    """Saving and loading of named arrays, and a hash of them."""
+
+    kind: ClassVar[str]
+    names: ClassVar[tuple[str, ...]]  # of the fitted arrays, which are attributes with a trailing underscore
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The fitted arrays by name."""
+        if not hasattr(self, f"{self.names[0]}_"):
+            raise InputError(f"this {type(self).__name__} is not fitted yet: call `fit` with a sample of descriptors")
+        return {name: np.asarray(getattr(self, f"{name}_")) for name in self.names}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted arrays to a `.npz` file, whole or not at all."""
+        arrays = self.arrays()
+        with atomic_write(path) as handle:
+            np.savez(handle, kind=np.array(self.kind), **arrays)  # type: ignore[arg-type]
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote."""
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                content = {name: stored[name] for name in stored.files}
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        except (ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+            raise InputError(f"{path} does not hold a {cls.__name__}: {error}") from error
+        if str(content.pop("kind", "")) != cls.kind or set(content) != set(cls.names):
+            raise InputError(f"{path} does not hold a {cls.__name__}")
+        made = cls()
+        for name, values in content.items():
+            setattr(made, f"{name}_", values if values.ndim else float(values))
+        return made
+
+    def parameters(self) -> dict[str, Any]:
+        """The kind, and a hash of the fitted arrays."""
+        digest = hashlib.sha256()
+        for name, values in self.arrays().items():
+            digest.update(f"{name} {values.dtype.str} {values.shape}".encode())
+            digest.update(np.ascontiguousarray(values).tobytes())
+        return {"transform": self.kind, "arrays": digest.hexdigest()}
+
+
+class MeanNormScaler(_Fitted):
+    """Scale all rows by one number, so that those of the sample have length `target` on average (R-CNN: 20).
+
+    One C then means the same for any network.
+    """
+
+    kind, names = "mean norm", ("factor",)
+
+    def __init__(self, target: float = 20.0) -> None:
+        self.target = target
+
+    def fit(self, rows: ArrayLike) -> Self:
+        check_number(self.target, "target", above=0)
+        sample = check_table(rows, "rows")
+        lengths = [np.linalg.norm(block.astype(np.float64), axis=1) for _, block in row_blocks(sample)]
+        mean = float(np.concatenate(lengths).mean())
+        if mean == 0:
+            raise InputError("`rows` must not be all zeros: they have no norm to scale")
+        self.factor_ = self.target / mean
+        return self
+
+    def transform(self, rows: ArrayLike) -> Rows:
+        factor = float(self.arrays()["factor"])
+        return np.asarray(rows, np.float32) * np.float32(factor)
+
+    def output_dimension(self, dimension: int) -> int:
+        return dimension
+
+
+class PCA(_Fitted):
+    """Project rows on the `n_components` directions in which the sample varies most.
+
+    Each direction is turned so that its entry of largest magnitude is positive: the same sample gives the same rows.
+    """
+
+    kind, names = "pca", ("mean", "components")
+
+    def __init__(self, n_components: int = 256) -> None:
+        self.n_components = n_components
+
+    def fit(self, rows: ArrayLike) -> Self:
+        sample = check_table(rows, "rows")
+        most = min(sample.shape)
+        check_number(self.n_components, "n_components", minimum=1, integer=True)
+        if self.n_components > most:
+            raise InputError(
+                f"`n_components` must be at most {most} for a sample of shape {sample.shape}, got {self.n_components}"
+            )
+        mean = np.asarray(np.mean(sample, axis=0, dtype=np.float64))
+        components = _leading_directions(sample, mean, self.n_components)
+        largest = np.argmax(np.abs(components), axis=1)
+        components *= np.where(components[np.arange(len(components)), largest] < 0, -1.0, 1.0)[:, None]
+        self.mean_, self.components_ = mean.astype(np.float32), components.astype(np.float32)
+        return self
+
+    def transform(self, rows: ArrayLike) -> Rows:
+        arrays = self.arrays()
+        values = np.asarray(rows, np.float32)
+        if values.ndim != 2 or values.shape[1] != len(arrays["mean"]):
+            raise InputError(f"`rows` must have shape (n, {len(arrays['mean'])}), got {values.shape}")
+        return (values - arrays["mean"]) @ arrays["components"].T
+
+    def output_dimension(self, dimension: int) -> int:
+        fitted = self.arrays()["components"]
+        if dimension != fitted.shape[1]:
+            raise InputError(
+                f"this PCA was fitted to {fitted.shape[1]} numbers per row, the descriptor has {dimension}"
+            )
+        return len(fitted)
+
+
+class Transformed:
+    """A descriptor followed by fitted transforms, in their order."""
+
+    def __init__(self, descriptor: Descriptor, *transforms: MeanNormScaler | PCA) -> None:
+        self.descriptor, self.transforms = descriptor, transforms
+        dimension = descriptor.dimension
+        for transform in transforms:
+            dimension = transform.output_dimension(dimension)
+        self.dimension = dimension
+
+    def describe(self, image: Image, boxes: ArrayLike) -> Rows:
+        rows = self.descriptor.describe(image, boxes)
+        for transform in self.transforms:
+            rows = transform.transform(rows)
+        return rows
+
+    def parameters(self) -> dict[str, Any]:
+        return {
+            "descriptor": "transformed",
+            "of": self.descriptor.parameters(),
+            "transforms": [transform.parameters() for transform in self.transforms],
+        }
+
+
+def _leading_directions(sample: NDArray[Any], mean: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """(n, d) eigenvectors of the covariance, by the smaller of its two Gram matrices."""
+    if len(sample) >= sample.shape[1]:
+        covariance = np.zeros((sample.shape[1],) * 2)
+        for _, block in row_blocks(sample):
+            centred = block - mean
+            covariance += centred.T @ centred
+        return np.linalg.eigh(covariance)[1][:, ::-1][:, :n].T.copy()
+    centred = sample - mean
+    vectors = np.linalg.eigh(centred @ centred.T)[1][:, ::-1][:, :n]
+    directions = vectors.T @ centred
+    lengths = np.linalg.norm(directions, axis=1, keepdims=True)
+    is_real = lengths > 1e-10 * lengths.max()  # a sample of n rows varies in at most n - 1 directions
+    return np.where(is_real, directions / np.where(is_real, lengths, 1.0), 0.0)
