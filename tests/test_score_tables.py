@@ -226,7 +226,7 @@ def test_no_permission(tmp_path, monkeypatch):
     [
         ("t.npz", GOOD_CSV, "it is not a whole .npz archive, but text"),
         ("t.csv", b"PK\x03\x04" + bytes(99), "it is not a text table, but a zip archive"),
-        ("t.csv", gzip.compress(b"label,a"), "it is gzip-compressed: let its name end in .gz"),
+        ("t.csv", gzip.compress(b"label,a", mtime=0), "it is gzip-compressed: let its name end in .gz"),
         ("t.csv", GOOD_CSV.encode("utf-16"), "it is not a text table, but UTF-16 text instead of UTF-8"),
         ("t.csv", b"\x00\x01", "it is not a text table"),
         ("t.csv.gz", GOOD_CSV, "it is not gzip-compressed, although its name ends in .gz"),
