@@ -71,6 +71,8 @@ def test_computing_leaves_the_array_of_the_caller_writeable(tmp_path):
     array = ARRAY.copy()
     DescriptorCache(tmp_path).get_or_compute(KEY, lambda: array)
     array[0, 0] = 5
+    assert array.flags.writeable
+    assert DescriptorCache(tmp_path).get_or_compute(KEY, lambda: array)[0, 0] == ARRAY[0, 0]
 
 
 def test_objects_are_refused(tmp_path):

@@ -12,7 +12,6 @@ Before: `datasets`, `boxes`, `_window_order`, `_window_recall`, `_window_files`.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from eesvm import boxes as box_functions
 from eesvm._extras import optional_module
+from eesvm._problems import reason, skip
 from eesvm._validation import InputError, check_choice, check_number
 from eesvm._window_files import read_windows, write_windows
 from eesvm._window_order import representative_order
@@ -50,8 +50,6 @@ _ORDER_VERSION = 1  # part of the key of cached windows: to be raised when the s
 _ASPECTS = (1.0, 0.5, 2.0, 0.7, 1.4)  # width : height, in the order in which a grid offers them
 _GRID_STEP = 2**0.5  # between the sizes of a grid
 _GRID_STRIDE = 0.25  # of the side of a window
-
-_logger = logging.getLogger("eesvm")
 
 _Floats = NDArray[np.float64]
 
@@ -257,7 +255,7 @@ def _propose_all(
     for done, (record, answer) in enumerate(zip(records, _answers(records, settings, n_workers, cache), strict=True)):
         if isinstance(answer, str):
             reason = answer.removeprefix(f"{record.path}: ")  # readers name the file themselves
-            _skip(Problem(record.path or record.image_id, reason, kind="image"), problems, strict)
+            skip(Problem(record.path or record.image_id, reason, kind="image"), problems, strict)
         else:
             yield _windows(record, answer, include_ground_truth)
         if progress is not None:
@@ -297,8 +295,7 @@ def _answer(read: Callable[[], NDArray[np.uint8]], settings: _Settings, cache: C
         # A copy: what a cache returns may be a view of a file that is gone before long.
         return np.array(cache.fetch(image, _parameters(settings), lambda: _propose(image, settings)), dtype=np.float64)
     except (InputError, OSError, ValueError, MemoryError) as error:
-        reason = getattr(error, "strerror", None) or str(error)  # without the path, which the problem names anyway
-        return " ".join(reason.split()) or type(error).__name__
+        return reason(error)
     except Exception as error:  # OpenCV's own kind, which cannot be named without importing it
         if type(error).__module__.split(".")[0] != "cv2":
             raise
@@ -311,15 +308,6 @@ def _parameters(settings: _Settings) -> dict[str, Any]:
     if settings.method == "selective_search":
         parameters["opencv"] = optional_module("cv2").__version__
     return parameters
-
-
-def _skip(problem: Problem, problems: list[Problem] | None, strict: bool) -> None:
-    if strict:
-        raise InputError(str(problem))
-    if problems is None:
-        _logger.warning("skipped %s", problem)
-    else:
-        problems.append(problem)
 
 
 def _windows(record: ImageRecord, proposals: _Floats, include_ground_truth: bool) -> Windows:

@@ -10,6 +10,7 @@ Before: `exact`. After: `sigmoid`, `independent`, `joint`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -20,14 +21,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from eesvm._validation import FloatArray, InputError, check_labels, check_table, row_blocks
+from eesvm._validation import FloatArray, InputError, NotFittedInputError, check_labels, check_table, row_blocks
 
 
-class NotFittedInputError(InputError, NotFittedError):
-    """A calibrator was asked for an answer before `fit`; scikit-learn knows it as its own NotFittedError."""
-
-
-class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, BaseEstimator):
+class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, BaseEstimator, ABC):
     """Base of the calibrators: everything but the calibration.
 
     Attributes
@@ -65,12 +62,12 @@ class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, B
             self._check_scores(S), lambda block: winning_exemplar(self._calibrate(block), self._tie_breaker(block))
         )
 
-    def _fit(self, scores: FloatArray, is_positive: NDArray[np.bool_]) -> None:
-        raise NotImplementedError
-
+    @abstractmethod
     def _calibrate(self, scores: FloatArray) -> FloatArray:
         """The pure arithmetic of `transform`, on scores that have been checked."""
-        raise NotImplementedError
+
+    def _fit(self, scores: FloatArray, is_positive: NDArray[np.bool_]) -> None:
+        """Learn; a calibrator that learns nothing leaves it at that."""
 
     def _accept(self, scores: FloatArray) -> NDArray[np.bool_]:
         """(n_windows,) whether the window is taken for positive."""

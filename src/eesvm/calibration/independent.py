@@ -21,9 +21,6 @@ from eesvm.calibration.sigmoid import CRITERIA, apply_sigmoids, fit_sigmoids, in
 class Uncalibrated(ScoreCalibrator):
     """The scores as they are; a window is positive where its highest score is greater than 0."""
 
-    def _fit(self, scores: FloatArray, is_positive: NDArray[np.bool_]) -> None:
-        pass
-
     def _calibrate(self, scores: FloatArray) -> FloatArray:
         return scores.copy()
 

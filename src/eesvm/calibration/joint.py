@@ -15,9 +15,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._validation import FloatArray, InputError, check_groups, group_ids
+from eesvm._validation import FloatArray, InputError, NotFittedInputError, check_groups, group_ids
 from eesvm.calibration.anytime import ProgressCallback
-from eesvm.calibration.base import NotFittedInputError, ScoreCalibrator
+from eesvm.calibration.base import ScoreCalibrator
 from eesvm.calibration.exact import solve
 from eesvm.calibration.independent import check_sigmoid_options
 from eesvm.calibration.problem import CalibrationProblem, any_accepts

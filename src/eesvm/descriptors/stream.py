@@ -11,7 +11,6 @@ Before: `images`, `descriptors.base`, `descriptors.cache`. After: `descriptors`.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,14 +19,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from eesvm._problems import reason, skip
 from eesvm._validation import InputError, check_number
 from eesvm.descriptors.backbones import n_cores
 from eesvm.descriptors.base import Descriptor, Rows
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.images import read_image
 from eesvm.structures import Dataset, ImageRecord, Problem, Windows
-
-_logger = logging.getLogger("eesvm")
 
 
 class _Job(NamedTuple):
@@ -93,7 +91,7 @@ def _describe_all(
 
     for done, (item, answer) in enumerate(_in_order(work, windows, n_workers), start=1):
         if isinstance(answer, Problem):
-            _skip(answer, problems, strict)
+            skip(answer, problems, strict)
         else:
             yield Described(item, answer)
         if progress is not None:
@@ -135,7 +133,7 @@ def _describe_one(record: ImageRecord, item: Windows, job: _Job) -> Rows | Probl
 
         return job.cache.fetch(image, [job.parameters, how], compute, item.boxes)
     except (InputError, OSError, ValueError, MemoryError) as error:
-        return Problem(record.path or record.image_id, _reason(error), kind="image")
+        return Problem(record.path or record.image_id, reason(error), kind="image")
 
 
 def _plain_reading(record: ImageRecord) -> dict[str, Any] | None:
@@ -154,21 +152,6 @@ def _record(records: dict[str, ImageRecord], item: Windows) -> ImageRecord:
         return records[item.image_id]
     except KeyError:
         raise InputError(f"`windows` name the image {item.image_id!r}, which the dataset does not have") from None
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def _skip(problem: Problem, problems: list[Problem] | None, strict: bool) -> None:
-    if strict:
-        raise InputError(str(problem))
-    if problems is None:
-        _logger.warning("skipped %s", problem)
-    else:
-        problems.append(problem)
 
 
 def _n_workers(n_jobs: int | None) -> int:
