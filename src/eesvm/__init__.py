@@ -3,19 +3,25 @@
 from eesvm import metrics
 from eesvm._validation import InputError
 from eesvm._version import __version__
+from eesvm.baseline import LinearSVM
 from eesvm.calibration.exact import solve
 from eesvm.calibration.independent import AffineCalibrator, IsotonicCalibrator, SigmoidCalibrator, Uncalibrated
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
+from eesvm.exemplar_lda import ExemplarLDA
+from eesvm.exemplars import ExemplarSVMs
 from eesvm.persistence import load_calibration, save_calibration
 
 __all__ = [
     "AffineCalibrator",
     "CalibrationProblem",
     "CalibrationResult",
+    "ExemplarLDA",
+    "ExemplarSVMs",
     "InputError",
     "IsotonicCalibrator",
     "JointCalibrator",
+    "LinearSVM",
     "SigmoidCalibrator",
     "Uncalibrated",
     "__version__",

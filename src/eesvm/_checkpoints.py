@@ -1,0 +1,67 @@
+"""Finished blocks of a long training, kept in a folder and filed under what they were computed from.
+
+In: arrays, and everything they depend on. Out: the same arrays when the same training is started again.
+The name of a file is a digest of inputs and parameters, so another descriptor, parameter or format never finds it; a
+file appears whole or not at all, and one that is damaged is computed again.
+Absent on purpose: cleaning up. A folder of checkpoints may be deleted at any time.
+
+Before: `_files`. After: `exemplars`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save
+
+from eesvm._files import atomic_write
+from eesvm._validation import InputError
+
+FORMAT = 1  # to be raised when blocks are computed or written in another way
+
+_logger = logging.getLogger("eesvm")
+
+
+class Checkpoints:
+    """A folder of blocks."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError(f"`checkpoint` must be a folder, and {self.folder} is not one")
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def load(self, key: str) -> dict[str, np.ndarray] | None:
+        """The arrays of a block, or None."""
+        path = self._path(key)
+        try:
+            return load_file(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, SafetensorError, ValueError) as error:
+            _logger.warning("the checkpoint %s is damaged and is computed again: %s", path, error)
+            return None
+
+    def save(self, key: str, arrays: dict[str, np.ndarray]) -> None:
+        """Keep the arrays of a block."""
+        with atomic_write(self._path(key)) as handle:
+            handle.write(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}))
+
+    def _path(self, key: str) -> Path:
+        return self.folder / f"{key}.safetensors"
+
+
+def digest(parameters: dict[str, Any], *arrays: np.ndarray) -> str:
+    """A name for what is computed from these."""
+    hasher = hashlib.blake2b(json.dumps([FORMAT, parameters], sort_keys=True).encode(), digest_size=20)
+    for array in arrays:
+        hasher.update(f"{array.dtype.str} {array.shape}".encode())
+        hasher.update(np.ascontiguousarray(array).data)
+    return hasher.hexdigest()

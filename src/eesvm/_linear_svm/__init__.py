@@ -1,0 +1,24 @@
+"""Many linear SVMs at once: each has one positive of its own, all share the negatives.
+
+In: E positives and M negatives as float32 rows. Out: E weight vectors and biases, each with its duality gap.
+
+For every positive x_j, with augmented rows (x, B) so that B times the last weight is the bias:
+
+    min_w  1/2 |w|^2 + C+ loss(t_j - w.x_j) + C- sum_n loss(t_n + w.x_n)         loss: max(0, .) or its square
+
+Hardly any negative supports any of these SVMs, and they support each other's. So a *pool* of negatives that violate the
+margin of some exemplar is grown until none outside violates one:
+
+1. `scan`: look at all negatives in blocks, keep each exemplar's worst violators, add up its losses. The only step that
+   touches all negatives, so they may be streamed from disk.
+2. `hinge`, `squared_hinge`: solve each exemplar's problem over the pool.
+3. `solve`: repeat until, for every exemplar, no negative violates its optimality conditions by more than `tol` and the
+   duality gap, over all negatives, is at most `tol` of the objective.
+
+Absent on purpose: descriptors, images, and what a negative is. Before: `rows`. After: `exemplars`.
+"""
+
+from eesvm._linear_svm.problem import LOSSES, Margins, Objective, Problem, Solution
+from eesvm._linear_svm.solve import solve_together
+
+__all__ = ["LOSSES", "Margins", "Objective", "Problem", "Solution", "solve_together"]

@@ -1,0 +1,209 @@
+"""The negatives that matter so far, the dual variables on them, and the weights these add up to.
+
+In: a problem, and violators found by scans. Out: the state between two scans, and the evidence of how good it is.
+Memory is predicted before the pool grows: `n_bytes` is what its arrays and the work on them will take at most.
+Absent on purpose: when to scan, grow, split or stop, which `solve` decides.
+
+Before: `scan`, `hinge`, `squared_hinge`. After: `solve`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._linear_svm.hinge import Share, combine, descend_hinge, floats_of_a_part
+from eesvm._linear_svm.problem import F64, Integers, Problem
+from eesvm._linear_svm.scan import MAX_ROWS, Look, Scan, scan
+from eesvm._linear_svm.squared_hinge import amplification, descend_squared, mean_hessian_inverse
+from eesvm._threads import Workers
+from eesvm.rows import F32
+
+_MAX_BATCH = 64  # exemplars whose duals are optimised together, in one thread
+_BATCH_ARRAYS = 9  # of (batch, pool) that a descent holds
+_WORTH_INVERTING = 16  # dimensions per exemplar, at most, for a common preconditioner to pay
+_STEEP = 500.0  # amplification of errors from which on the squared hinge is descended in float64
+_OUTDATED = 0.1  # change of the mean support after which it is computed again
+
+
+class Pool:
+    """State of the exemplars of a problem; `members` are their numbers among all that are trained."""
+
+    def __init__(self, problem: Problem, members: NDArray[np.intp], memory_budget: int, n_threads: int) -> None:
+        multiplier = problem.objective.bias_multiplier
+        n, d = problem.positives.shape
+        self.problem, self.members = problem, members
+        self.memory_budget, self.n_threads = memory_budget, n_threads
+        self.positives = _augmented(problem.positives, multiplier)  # (n, d + 1)
+        self.weights = np.zeros((n, d + 1), dtype=np.float32)
+        self.indices = np.empty(0, dtype=np.int64)  # (P,) which negatives, in the order they came
+        self.is_pooled = np.zeros(problem.negatives.shape[0], dtype=np.bool_)
+        self.rows = np.empty((0, d + 1), dtype=np.float32)
+        self.duals = np.empty((n, 0), dtype=np.float32)
+        self.own = np.zeros(n, dtype=np.float32)
+        self.residual = np.zeros(n)  # violation that the last descent left inside the pool
+        square = max(_longest_square(self.positives), float(problem.squares.max(initial=0)))
+        is_steep = problem.objective.is_squared and amplification(problem.objective, square) > _STEEP
+        self.dtype = np.dtype(np.float64 if is_steep else np.float32)  # of descents
+        self.inverse: F32 | None = None  # preconditioner for the squared hinge, and the support it is for
+        self.inverted_support = 0.0
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    @property
+    def biases(self) -> F32:
+        return self.weights[:, -1] * np.float32(self.problem.objective.bias_multiplier)
+
+    def split(self, chosen: list[NDArray[np.intp]]) -> list[Pool]:
+        """The same state for some of the exemplars at a time, asleep; this pool lets go of its own."""
+        parts = [self._part(members) for members in chosen]
+        self.rows, self.duals, self.inverse = self.rows[:0], self.duals[:, :0], None
+        return parts
+
+    def wake(self) -> None:
+        """Read the rows that were not kept while other parts were trained."""
+        self.rows = _augmented(self.problem.negatives.take(self.indices), self.problem.objective.bias_multiplier)
+
+    def _part(self, chosen: NDArray[np.intp]) -> Pool:
+        part = Pool(self.problem.part(chosen), self.members[chosen], self.memory_budget, self.n_threads)
+        part.weights, part.own, part.residual = self.weights[chosen], self.own[chosen], self.residual[chosen]
+        duals = self.duals[chosen]
+        kept = np.flatnonzero((duals > 0).any(axis=0))
+        kept = kept[np.argsort(self.indices[kept])]  # as rows are read
+        part.indices, part.duals = self.indices[kept], np.ascontiguousarray(duals[:, kept])
+        part.is_pooled[part.indices] = True
+        return part
+
+    def start_from(self, other: Pool) -> None:
+        """Take over the pool and the duals of a single similar exemplar."""
+        supporting = np.flatnonzero(other.duals[0] > 0)
+        self.indices, self.rows = other.indices[supporting], other.rows[supporting]
+        self.is_pooled[self.indices] = True
+        self.duals = np.where(np.isinf(self._targets(np.arange(len(self)))), 0, other.duals[0, supporting])
+        self.own[:] = other.own[0]
+        self._add_up(np.arange(len(self)))
+
+    def scan(self, waiting: NDArray[np.intp], n_violators: int, above: float, workers: Workers) -> Scan:
+        """Look at all negatives for some of the exemplars."""
+        room = self.memory_budget // 8 // (12 * len(waiting))  # heaps take 12 bytes an entry
+        n_violators = max(1, min(n_violators, self.problem.negatives.shape[0], room))
+        look = Look(n_violators, above, self._scan_rows(len(waiting)))
+        groups = self.problem.positive_groups[waiting]
+        return scan(self.problem, self.weights[waiting], self.is_pooled, groups, look, workers)
+
+    def evidence(self, waiting: NDArray[np.intp], found: Scan) -> tuple[F64, F64, F64]:
+        """Criterion, relative duality gap and worst violation of the exemplars that were scanned."""
+        o, margins = self.problem.objective, self.problem.margins
+        weights = self.weights[waiting].astype(np.float64)
+        square = np.einsum("nd,nd->n", weights, weights)
+        missing = margins.positives[waiting] - np.einsum("nd,nd->n", weights, self.positives[waiting])
+        primal = square / 2 + o.positive_cost * o.loss(missing) + o.negative_cost * found.loss
+        own = self.own[waiting].astype(np.float64)
+        dual = own * margins.positives[waiting] - square / 2
+        dual += (self.duals @ margins.negatives[self.indices].astype(np.float32))[waiting]
+        if o.is_squared:
+            squares = np.einsum("np,np->n", self.duals, self.duals)[waiting]
+            dual -= squares / (4 * o.negative_cost) + own**2 / (4 * o.positive_cost)
+        gap = np.maximum(primal - dual, 0) / np.maximum(primal, np.finfo(np.float64).tiny)
+        return primal, gap, np.maximum(found.worst, self.residual[waiting])
+
+    def evict(self) -> None:
+        """Drop the negatives that support no exemplar."""
+        kept = np.flatnonzero((self.duals > 0).any(axis=0))
+        self.is_pooled[self.indices] = False
+        self.indices = self.indices[kept]
+        self.is_pooled[self.indices] = True
+        self.rows, self.duals = self.rows[kept], np.ascontiguousarray(self.duals[:, kept])
+
+    def add(self, indices: Integers) -> None:
+        """Take in new negatives."""
+        if len(indices) == 0:
+            return
+        fresh = _augmented(self.problem.negatives.take(indices), self.problem.objective.bias_multiplier)
+        self.rows = np.concatenate([self.rows, fresh])
+        self.indices = np.concatenate([self.indices, indices])
+        self.is_pooled[indices] = True
+        self.duals = np.concatenate([self.duals, np.zeros((len(self), len(fresh)), dtype=np.float32)], axis=1)
+
+    def n_bytes(self, n_new: int = 0) -> int:
+        """Most memory that the pool and the work on it take once `n_new` negatives have come in."""
+        n, n_pool, width = len(self), len(self.indices) + n_new, self.positives.shape[1]
+        floats = 4 * n * width + self._scan_rows(n) * (n + width)  # weights and positives, and a block of a scan
+        floats += n_pool * (2 * width + 2 * n + _BATCH_ARRAYS * self._batch(n_pool) * self.n_threads)
+        if self.problem.objective.is_squared:
+            floats += 3 * width**2 * self._pays_to_invert(n)
+            floats += n_pool * 2 * width * (self.dtype == np.float64)
+        else:
+            n_free = np.count_nonzero((self.duals > 0) & (self.duals < self.problem.objective.negative_cost), axis=1)
+            floats += self.n_threads * floats_of_a_part(n_pool, 2 * int(n_free.max(initial=0)), width)
+        return 4 * floats
+
+    def descend(self, waiting: NDArray[np.intp], tol: float, workers: Workers) -> None:
+        """Optimise over the pool until the exemplars violate their conditions by at most `tol` there."""
+        objective = self.problem.objective
+        if objective.is_squared and self._pays_to_invert(len(waiting)):
+            self._precondition(waiting)
+        rows = self.rows.astype(self.dtype, copy=False)
+
+        def work(first: int, last: int) -> None:
+            chosen = waiting[first:last]
+            share = self._share(chosen, rows)
+            if objective.is_squared:
+                left = descend_squared(share, self.weights[chosen], objective, tol, self.inverse)
+            else:
+                left = descend_hinge(share, objective, tol)
+            self.duals[chosen], self.own[chosen], self.residual[chosen] = share.duals, share.own, left
+            self._add_up(chosen)
+
+        size = min(self._batch(len(self.rows)), -(-len(waiting) // workers.n))
+        workers.chunks(work, len(waiting), size)
+
+    def _precondition(self, waiting: NDArray[np.intp]) -> None:
+        """Invert the mean Hessian, unless that was done when there was about as much support as now."""
+        shares = (self.duals[waiting] > 0).mean(axis=0, dtype=np.float32)
+        n_support = float(shares.sum())
+        if self.inverse is None or abs(n_support - self.inverted_support) > _OUTDATED * self.inverted_support:
+            self.inverse = mean_hessian_inverse(self.rows, shares, self.problem.objective.negative_cost)
+            self.inverted_support = n_support
+
+    def _share(self, chosen: NDArray[np.intp], rows: NDArray[Any]) -> Share:
+        return Share(
+            rows,
+            self._targets(chosen).astype(self.dtype, copy=False),
+            self.positives[chosen].astype(self.dtype, copy=False),
+            self.problem.margins.positives[chosen].astype(self.dtype),
+            self.duals[chosen],
+            self.own[chosen],
+        )
+
+    def _targets(self, chosen: NDArray[np.intp]) -> F32:
+        """(n, P) margins, -inf for negatives of an exemplar's own group."""
+        groups = self.problem.negative_groups[self.indices]
+        margins = self.problem.margins.negatives[self.indices].astype(np.float32)
+        return np.where(groups == self.problem.positive_groups[chosen, None], np.float32(-np.inf), margins)
+
+    def _add_up(self, chosen: NDArray[np.intp]) -> None:
+        """Weights from duals."""
+        self.weights[chosen] = self.own[chosen, None] * self.positives[chosen] - combine(self.duals[chosen], self.rows)
+
+    def _batch(self, n_pool: int) -> int:
+        fitting = self.memory_budget // 4 // (4 * _BATCH_ARRAYS * max(n_pool, 1) * self.n_threads)
+        return max(1, min(_MAX_BATCH, fitting, len(self)))
+
+    def _scan_rows(self, n: int) -> int:
+        return max(64, min(MAX_ROWS, self.memory_budget // 32 // (n + self.positives.shape[1])))
+
+    def _pays_to_invert(self, n: int) -> bool:
+        return self.problem.has_alike_exemplars and n * _WORTH_INVERTING >= self.positives.shape[1]
+
+
+def _longest_square(rows: F32) -> float:
+    return float(np.einsum("nd,nd->n", rows, rows).max(initial=0.0))
+
+
+def _augmented(rows: F32, multiplier: float) -> F32:
+    """Rows with the constant that stands for the bias as a last column."""
+    return np.concatenate([rows, np.full((len(rows), 1), multiplier, dtype=np.float32)], axis=1)

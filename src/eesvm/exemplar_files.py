@@ -1,0 +1,244 @@
+"""Trained exemplars as one safetensors file: the weights, and beside them as JSON what each of them is.
+
+In: a fitted `ExemplarSVMs` or `ExemplarLDA`, and the identity of every exemplar. Out: a file that appears whole or not
+at all, and from it an estimator that scores as the saved one and knows its `exemplars_`.
+Everything is checked when it is read: the format number, the names, dtypes, shapes and values of the arrays, and the
+JSON field by field. Absent on purpose: pickle, which runs the code of whoever wrote the file.
+
+Before: `exemplars`, `exemplar_lda`, `_files`. After: `detector`, `cli`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from eesvm._files import atomic_write
+from eesvm._validation import InputError
+from eesvm._version import __version__
+from eesvm.exemplar_lda import ExemplarLDA
+from eesvm.exemplars import ExemplarSVMs, LinearExemplars
+from eesvm.structures import Instance
+
+FORMAT = "eesvm-exemplars"
+FORMAT_VERSION = 1
+
+_ESTIMATORS: dict[str, type[LinearExemplars]] = {"ExemplarSVMs": ExemplarSVMs, "ExemplarLDA": ExemplarLDA}
+_PARAMETERS = {
+    "ExemplarSVMs": ("C", "positive_weight", "loss", "bias_multiplier", "tol"),
+    "ExemplarLDA": ("shrinkage",),
+}
+_ARRAYS = {"coef": np.float32, "intercept": np.float32}
+_EVIDENCE = {
+    "objective": np.float64,
+    "gap": np.float64,
+    "violation": np.float64,
+    "n_support": np.int64,
+    "converged": np.bool_,
+}
+
+
+@dataclass(frozen=True)
+class ExemplarIdentity:
+    """The object that an exemplar was trained on."""
+
+    image_id: str
+    box: tuple[float, float, float, float]  # x1, y1, x2, y2, half-open
+    class_name: str
+    index: int = 0  # among the instances of its image
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # whatever JSON holds
+
+    @classmethod
+    def of(cls, instance: Instance) -> Self:
+        """The identity of an annotated object."""
+        x1, y1, x2, y2 = (float(value) for value in instance.box)
+        return cls(instance.image_id, (x1, y1, x2, y2), instance.class_name, instance.index, dict(instance.metadata))
+
+
+def save_exemplars(
+    path: str | os.PathLike[str],
+    exemplars: LinearExemplars,
+    identities: Sequence[ExemplarIdentity | Instance],
+    descriptor: Mapping[str, Any] | None = None,
+) -> None:
+    """Write fitted exemplars to `path`, with the identity of each and the `descriptor.parameters()` they belong to."""
+    name = type(exemplars).__name__
+    if _ESTIMATORS.get(name) is not type(exemplars) or not hasattr(exemplars, "coef_"):
+        raise InputError("`exemplars` must be fitted ExemplarSVMs or ExemplarLDA")
+    if len(identities) != len(exemplars.coef_):
+        raise InputError(
+            f"`identities` must hold one for each of {len(exemplars.coef_)} exemplars, got {len(identities)}"
+        )
+    known = [ExemplarIdentity.of(one) if isinstance(one, Instance) else one for one in identities]
+    content = {
+        "eesvm_version": __version__,
+        "estimator": name,
+        "parameters": {key: _plain(getattr(exemplars, key)) for key in _PARAMETERS[name]},
+        "descriptor": None if descriptor is None else dict(descriptor),
+        "exemplars": [_as_json(one) for one in known],
+    }
+    try:
+        text = json.dumps(content, allow_nan=False, ensure_ascii=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"`identities` and `descriptor` must hold what JSON can hold: {error}") from error
+    kinds: dict[str, Any] = {**_ARRAYS, **(_EVIDENCE if name == "ExemplarSVMs" else {})}
+    arrays: dict[str, NDArray[Any]] = {
+        key: np.ascontiguousarray(getattr(exemplars, f"{key}_"), dtype=dtype) for key, dtype in kinds.items()
+    }
+    metadata = {"format": FORMAT, "format_version": str(FORMAT_VERSION), "content": text}
+    with atomic_write(path) as handle:
+        handle.write(save(arrays, metadata=metadata))
+
+
+def load_exemplars(path: str | os.PathLike[str]) -> LinearExemplars:
+    """The exemplars that `save_exemplars` wrote; `exemplars_` are their identities, `descriptor_` the parameters."""
+    return _Reader(Path(path)).exemplars()
+
+
+class _Reader:
+    """Checks one field after the other; a complaint names the file and the field."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.arrays, metadata = self._open()
+        if metadata.get("format") != FORMAT:
+            raise InputError(f'{file}: it holds no exemplars: there is no "format": "{FORMAT}"')
+        version = metadata.get("format_version")
+        if version != str(FORMAT_VERSION):
+            rule = f"must be {FORMAT_VERSION}, which this eesvm {__version__} reads, got {version!r}"
+            self.fail("format_version", rule)
+        self.content = self._parse(metadata.get("content", ""))
+
+    def exemplars(self) -> LinearExemplars:
+        name = self.content.get("estimator")
+        if name not in _ESTIMATORS:
+            self.fail("estimator", f"must be one of {', '.join(_ESTIMATORS)}, got {name!r}")
+        estimator = _ESTIMATORS[name](**self.parameters(name))
+        self.check_arrays({**_ARRAYS, **(_EVIDENCE if name == "ExemplarSVMs" else {})})
+        for key, array in self.arrays.items():
+            setattr(estimator, f"{key}_", array)
+        estimator.n_features_in_ = self.arrays["coef"].shape[1]
+        estimator.exemplars_ = self.identities(len(self.arrays["coef"]))
+        estimator.descriptor_ = self.descriptor()
+        return estimator
+
+    def check_arrays(self, expected: dict[str, Any]) -> None:
+        if set(self.arrays) != set(expected):
+            self.fail(
+                "arrays", f"must be {', '.join(sorted(expected))}, got {', '.join(sorted(self.arrays)) or 'none'}"
+            )
+        coef = self.arrays["coef"]
+        if coef.ndim != 2 or 0 in coef.shape:
+            self.fail("coef", f"must have shape (exemplars, dimensions), got {coef.shape}")
+        for name, dtype in expected.items():
+            array = self.arrays[name]
+            if array.dtype != dtype:
+                self.fail(name, f"must be {np.dtype(dtype)}, got {array.dtype}")
+            if name != "coef" and array.shape != (len(coef),):
+                self.fail(name, f"must have shape ({len(coef)},), got {array.shape}")
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                self.fail(name, "holds a value that is NaN or infinite")
+
+    def parameters(self, name: str) -> dict[str, Any]:
+        values = self.content.get("parameters")
+        if not isinstance(values, dict) or set(values) != set(_PARAMETERS[name]):
+            self.fail("parameters", f"must hold {', '.join(_PARAMETERS[name])}")
+        for key, value in values.items():
+            if not (isinstance(value, str) or _is_number(value)):
+                self.fail(f"parameters.{key}", f"must be a number or a text, got {value!r}")
+        return values
+
+    def identities(self, n: int) -> tuple[ExemplarIdentity, ...]:
+        values = self.content.get("exemplars")
+        if not isinstance(values, list) or len(values) != n:
+            self.fail("exemplars", f"must be a list of {n}")
+        return tuple(self.identity(value, f"exemplars[{number}]") for number, value in enumerate(values))
+
+    def identity(self, value: Any, where: str) -> ExemplarIdentity:
+        if not isinstance(value, dict) or set(value) != set(ExemplarIdentity.__dataclass_fields__):
+            self.fail(where, f"must hold {', '.join(ExemplarIdentity.__dataclass_fields__)}")
+        for key in ("image_id", "class_name"):
+            if not isinstance(value[key], str):
+                self.fail(f"{where}.{key}", f"must be a text, got {value[key]!r}")
+        if not isinstance(value["index"], int) or isinstance(value["index"], bool) or value["index"] < 0:
+            self.fail(f"{where}.index", f"must be an integer >= 0, got {value['index']!r}")
+        if not isinstance(value["metadata"], dict):
+            self.fail(f"{where}.metadata", "must be an object")
+        box = value["box"]
+        if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)) or not _is_box(box):
+            self.fail(f"{where}.box", "must be four numbers x1, y1, x2, y2 with x1 < x2 and y1 < y2")
+        return ExemplarIdentity(**{**value, "box": tuple(float(number) for number in box)})
+
+    def descriptor(self) -> dict[str, Any] | None:
+        value = self.content.get("descriptor")
+        if value is not None and not isinstance(value, dict):
+            self.fail("descriptor", "must be null or an object")
+        return value
+
+    def fail(self, name: str, rule: str) -> NoReturn:
+        raise InputError(f"{self.file}: `{name}` {rule}")
+
+    def _open(self) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+        try:
+            with open(self.file, "rb"):
+                pass
+            with safe_open(self.file, framework="numpy") as handle:
+                return {name: handle.get_tensor(name) for name in handle.keys()}, handle.metadata() or {}  # noqa: SIM118
+        except FileNotFoundError:
+            raise InputError(f"{self.file}: there is no such file") from None
+        except OSError as error:
+            raise InputError(f"{self.file}: it cannot be read ({error.strerror or error})") from None
+        except (SafetensorError, ValueError, TypeError, KeyError, AttributeError):
+            raise InputError(f"{self.file}: it is not a safetensors file, or it is damaged") from None
+
+    def _parse(self, text: str) -> dict[str, Any]:
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError):
+            self.fail("content", "is not JSON")
+        if not isinstance(content, dict):
+            self.fail("content", "must be an object")
+        return content
+
+
+def _as_json(one: Any) -> dict[str, Any]:
+    if not isinstance(one, ExemplarIdentity):
+        raise InputError(f"`identities` must hold ExemplarIdentity or Instance, got {type(one).__name__}")
+    box = np.asarray(one.box, dtype=np.float64)
+    if box.shape != (4,) or not np.isfinite(box).all() or not _is_box(box):
+        raise InputError(f"`identities` must have boxes x1, y1, x2, y2 with x1 < x2 and y1 < y2, got {one.box}")
+    return {
+        "image_id": str(one.image_id),
+        "box": box.tolist(),
+        "class_name": str(one.class_name),
+        "index": int(one.index),
+        "metadata": dict(one.metadata),
+    }
+
+
+def _is_box(box: ArrayLike) -> bool:
+    x1, y1, x2, y2 = np.asarray(box, dtype=np.float64)
+    return bool(x1 < x2 and y1 < y2)
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer with hundreds of digits
+        return False
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

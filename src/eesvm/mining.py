@@ -1,0 +1,185 @@
+"""Hard negatives from training images: which windows an exemplar is trained against.
+
+In: exemplars, and a source of images whose windows have been described. Out: fitted exemplars, and a report of how many
+negatives each round added and when each exemplar had enough. Never negatives: windows of the exemplar's own image, and
+windows that the source marks as lying on an object of the class.
+
+Two methods. "exact" trains against all windows: the solver goes through them after every round, takes in violators, and
+ends when there are none, so it *is* hard-negative mining, with a proof. "cached" is mining as the original code does
+it: every exemplar has a cache of its own, filled from one batch of images after another, trained on and trimmed; it is
+here for comparison, and for sources that are slow to read again.
+Absent on purpose: reading images, proposing windows, describing them.
+
+Before: `exemplars`, `boxes`, `structures`. After: `detector`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from eesvm import boxes
+from eesvm._cached_mining import CachedMining, MiningOptions
+from eesvm._validation import InputError, check_choice, check_number
+from eesvm.exemplars import ExemplarSVMs
+from eesvm.rows import PartedRows, Rows, StreamedRows
+from eesvm.structures import Instance, Windows
+
+METHODS = ("exact", "cached")
+
+
+@dataclass(frozen=True)
+class ImageWindows:
+    """The described windows of one image. A `NegativeSource` is anything that yields these, the same every time."""
+
+    image_id: str | int
+    descriptors: np.ndarray  # (n, d), in memory or memory-mapped
+    is_negative: NDArray[np.bool_] | None = None  # (n,) False for windows on an object of the class; None: all True
+
+
+NegativeSource = Iterable[ImageWindows]
+
+
+@dataclass(frozen=True)
+class MiningReport:
+    """What mining did."""
+
+    method: str
+    image_ids: tuple[str | int, ...]  # images that negatives came from
+    n_windows: int  # negatives in them
+    added: tuple[int, ...]  # negatives that came in after each round, over all exemplars
+    rounds: NDArray[np.int64]  # (E,) rounds until the exemplar had enough
+    converged: NDArray[np.bool_]  # (E,) whether it had
+    n_cached: NDArray[np.int64] | None = None  # (E,) negatives that it kept, method "cached" only
+
+
+def mine(
+    svms: ExemplarSVMs,
+    exemplars: Any,
+    exemplar_images: Sequence[str | int],
+    source: NegativeSource,
+    *,
+    method: str = "exact",
+    n_images: int | None = 2000,
+    images_per_round: int = 400,
+    windows_per_round: int = 1000,
+    cache_limit: int = 2000,
+    keep_factor: float = 3.0,
+    max_passes: int = 10,
+    random_state: int = 0,
+) -> MiningReport:
+    """Fit `svms` to `exemplars` (E, d) from `exemplar_images` (E,) with negatives from random images of `source`.
+
+    Parameters
+    ----------
+    n_images : how many images are drawn; None takes all.
+    images_per_round, windows_per_round : method "cached": images that a round looks at, and the most negatives that it
+        adds to an exemplar, the highest scores first.
+    cache_limit, keep_factor : method "cached": after training, an exemplar keeps its support and the highest-scoring
+        others up to `keep_factor` times as many, and never more than `cache_limit`.
+    max_passes : method "cached": times that all images are looked at, at most.
+    random_state : seeds the draw of images.
+    """
+    options = MiningOptions(images_per_round, windows_per_round, cache_limit, keep_factor, max_passes)
+    check_choice(method, "method", METHODS)
+    _check_options(options, n_images, random_state)
+    drawn = draw_images(source, n_images, random_state)
+    rows, images = negative_rows(source, drawn)
+    if method == "exact":
+        svms.fit(exemplars, rows, exemplar_images, images)
+        return MiningReport(method, drawn, rows.shape[0], svms.added_, svms.n_scans_, svms.converged_)
+    mining = CachedMining(svms, exemplars, rows, exemplar_images, images, options)
+    mining.run()
+    return MiningReport(
+        method, drawn, rows.shape[0], tuple(mining.added), mining.rounds, mining.converged, mining.n_cached()
+    )
+
+
+def draw_images(source: NegativeSource, n_images: int | None, random_state: int = 0) -> tuple[str | int, ...]:
+    """Identifiers of `n_images` random images of the source, in its order."""
+    ids = [image.image_id for image in source]
+    if len(set(ids)) < len(ids):
+        twice = next(name for k, name in enumerate(ids) if name in ids[:k])
+        raise InputError(f"`source` holds the image {twice!r} twice")
+    if n_images is None or n_images >= len(ids):
+        return tuple(ids)
+    chosen = np.random.default_rng(random_state).choice(len(ids), n_images, replace=False)
+    return tuple(ids[k] for k in np.sort(chosen))
+
+
+def negative_rows(
+    source: NegativeSource, image_ids: Sequence[str | int] | None = None
+) -> tuple[Rows, NDArray[np.str_] | NDArray[np.int64]]:
+    """The negatives of some images as `Rows`, and the image of each.
+
+    A list or tuple of `ImageWindows` stays where it is, in memory or mapped; any other source is read again whenever
+    the rows are.
+    """
+    wanted = None if image_ids is None else set(image_ids)
+    if isinstance(source, list | tuple):
+        images = [image for image in source if wanted is None or image.image_id in wanted]
+        if images:
+            parts = PartedRows([i.descriptors for i in images], [_negatives_of(i) for i in images])
+            return parts, np.array([i.image_id for i in images])[parts.part_of_row]
+    counts, ids, width = [], [], 0
+    for image in _chosen(source, wanted):
+        counts.append(int(np.count_nonzero(_negatives_of(image))))
+        ids.append(image.image_id)
+        width = np.shape(image.descriptors)[1]
+    if not ids:
+        raise InputError("`source` holds no image: there is nothing to take negatives from")
+
+    def read() -> Iterator[np.ndarray]:
+        return (image.descriptors[_negatives_of(image)] for image in _chosen(source, wanted))
+
+    return StreamedRows(read, (sum(counts), width)), np.repeat(np.array(ids), counts)
+
+
+def windows_of_class(
+    windows: Windows,
+    descriptors: np.ndarray,
+    instances: Iterable[Instance],
+    class_name: str,
+    max_overlap: float = 0.2,
+) -> ImageWindows:
+    """`ImageWindows` in which windows that overlap an object of the class by an IoU of more than `max_overlap`, and
+    those that are its ground-truth box, are no negatives."""
+    check_number(max_overlap, "max_overlap", minimum=0, maximum=1)
+    objects = [instance.box for instance in instances if instance.class_name == class_name]
+    overlap = overlap_with(windows.boxes, np.array(objects).reshape(-1, 4))
+    return ImageWindows(windows.image_id, descriptors, overlap <= max_overlap)
+
+
+def overlap_with(windows: ArrayLike, objects: ArrayLike) -> NDArray[np.float64]:
+    """(n,) the largest IoU of each window with any of the objects, 0 where there is none."""
+    return boxes.iou(windows, objects).max(axis=1, initial=0.0)
+
+
+def _check_options(options: MiningOptions, n_images: int | None, random_state: int) -> None:
+    if n_images is not None:
+        check_number(n_images, "n_images", minimum=1, integer=True)
+    for name in ("images_per_round", "windows_per_round", "cache_limit", "max_passes"):
+        check_number(getattr(options, name), name, minimum=1, integer=True)
+    check_number(options.keep_factor, "keep_factor", minimum=1)
+    check_number(random_state, "random_state", minimum=0, integer=True)
+
+
+def _chosen(source: NegativeSource, wanted: set[str | int] | None) -> Iterator[ImageWindows]:
+    return (image for image in source if wanted is None or image.image_id in wanted)
+
+
+def _negatives_of(image: ImageWindows) -> NDArray[np.bool_]:
+    n = len(image.descriptors)
+    if image.is_negative is None:
+        return np.ones(n, dtype=bool)
+    mask = np.asarray(image.is_negative)
+    if mask.shape != (n,) or mask.dtype != bool:
+        raise InputError(
+            f"`is_negative` of image {image.image_id!r} must be {n} booleans, one per window, "
+            f"got {mask.dtype} of shape {mask.shape}"
+        )
+    return mask

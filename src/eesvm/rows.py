@@ -1,0 +1,222 @@
+"""Tables of descriptors that may be larger than memory: read in blocks, in order, as float32.
+
+In: an array, a memory map, a list of arrays (one per image, say), or a function that opens a stream of them. Out:
+`Rows`, which training and scoring go through block by block; only `take` picks single rows, and only a few of them.
+Absent on purpose: what a row means, and copies. A float32 array is handed on as it is, any other in blocks.
+
+Before: `_validation`. After: `_linear_svm`, `exemplars`, `mining`, `scoring`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._validation import InputError, check_finite
+
+F32 = NDArray[np.float32]
+
+_CHECKED_ROWS = 4096  # looked at together
+_MAX_SQUARE = 1e30  # of the length of a row; products of such rows are still far from the end of float32
+
+
+@runtime_checkable
+class Rows(Protocol):
+    """A table (n, d) of finite float32 that can be read in blocks, any number of times."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+
+    def blocks(self, n_rows: int) -> Iterator[tuple[int, F32]]:
+        """(first row, rows) from the first row to the last, at most about `n_rows` at a time."""
+
+    def take(self, indices: NDArray[np.int64]) -> F32:
+        """The rows with these indices, which are increasing."""
+
+
+@dataclass(frozen=True)
+class ArrayRows:
+    """An array or memory map; blocks are views where it is float32 already."""
+
+    values: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.values.shape[0], self.values.shape[1]
+
+    def blocks(self, n_rows: int) -> Iterator[tuple[int, F32]]:
+        for start in range(0, len(self.values), n_rows):
+            yield start, _float32(self.values[start : start + n_rows])
+
+    def take(self, indices: NDArray[np.int64]) -> F32:
+        return _float32(self.values[indices])
+
+
+class PartedRows:
+    """Arrays one after the other, such as the descriptors of one image each, in memory or mapped from a cache.
+
+    `kept` picks rows of each part by a mask or by increasing indices; None takes them all.
+    """
+
+    def __init__(self, parts: Sequence[np.ndarray], kept: Sequence[np.ndarray] | None = None) -> None:
+        self.parts = [_table(part, f"parts[{number}]") for number, part in enumerate(parts)]
+        if not parts:
+            raise InputError("`parts` is empty: at least one array of descriptors is needed")
+        widths = {part.shape[1] for part in self.parts}
+        if len(widths) > 1:
+            raise InputError(f"`parts` must have the same number of columns, got {', '.join(map(str, sorted(widths)))}")
+        self.kept = None if kept is None else [_indices(mask) for mask in kept]
+        sizes = [len(part) for part in (self.parts if self.kept is None else self.kept)]
+        self.starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.starts[-1]), self.parts[0].shape[1]
+
+    @property
+    def part_of_row(self) -> NDArray[np.int64]:
+        """(n,) which part each row comes from."""
+        return np.repeat(np.arange(len(self.parts)), np.diff(self.starts))
+
+    def blocks(self, n_rows: int) -> Iterator[tuple[int, F32]]:
+        n_parts = len(self.parts)
+        first = 0
+        while first < n_parts:  # as many whole parts as make a block; at least one, and a large one in pieces
+            last = max(first + 1, int(np.searchsorted(self.starts, self.starts[first] + n_rows, side="right")) - 1)
+            rows = [self._part(number) for number in range(first, min(last, n_parts))]
+            block = rows[0] if len(rows) == 1 else np.concatenate(rows)
+            for start in range(0, len(block), n_rows):
+                yield int(self.starts[first]) + start, block[start : start + n_rows]
+            first += len(rows)
+
+    def take(self, indices: NDArray[np.int64]) -> F32:
+        taken = np.empty((len(indices), self.shape[1]), dtype=np.float32)
+        bounds = np.searchsorted(indices, self.starts)
+        for number, (low, high) in enumerate(pairwise(bounds)):
+            if low < high:
+                local = indices[low:high] - self.starts[number]
+                taken[low:high] = self.parts[number][local if self.kept is None else self.kept[number][local]]
+        return taken
+
+    def _part(self, number: int) -> F32:
+        part = self.parts[number]
+        return _float32(part if self.kept is None else part[self.kept[number]])
+
+
+@dataclass(frozen=True)
+class StreamedRows:
+    """What can only be read from its beginning: `open` starts anew and yields arrays, the same ones every time."""
+
+    open: Callable[[], Iterable[np.ndarray]]
+    shape: tuple[int, int]
+
+    def blocks(self, n_rows: int) -> Iterator[tuple[int, F32]]:
+        first = 0
+        for part in self.open():
+            for start in range(0, len(part), n_rows):
+                yield first + start, _float32(part[start : start + n_rows])
+            first += len(part)
+
+    def take(self, indices: NDArray[np.int64]) -> F32:
+        taken = np.empty((len(indices), self.shape[1]), dtype=np.float32)
+        for first, block in self.blocks(_CHECKED_ROWS):
+            low, high = np.searchsorted(indices, [first, first + len(block)])
+            taken[low:high] = block[indices[low:high] - first]
+        return taken
+
+
+@dataclass(frozen=True)
+class RowFacts:
+    """What one look at all rows tells."""
+
+    squares: F32  # (n,) squared lengths
+    is_constant: bool  # all rows are the same
+    digest: str  # of the content, "" where it was not asked for
+
+
+def as_rows(values: Any, name: str) -> Rows:
+    """`values` as `Rows`; arrays of any real dtype, lists, or something that is `Rows` already."""
+    if isinstance(values, Rows):
+        return values
+    return ArrayRows(_table(values, name))
+
+
+def as_float32(values: Any, name: str) -> F32:
+    """`values` as a float32 table whose rows have been checked; no copy where it is one already."""
+    rows = ArrayRows(_table(values, name))
+    look_at_rows(rows, name)
+    return _float32(rows.values)
+
+
+def look_at_rows(rows: Rows, name: str, with_digest: bool = False) -> RowFacts:
+    """Go through all rows once and refuse what cannot be trained on."""
+    n, width = rows.shape
+    squares = np.empty(n, dtype=np.float32)
+    hasher = hashlib.blake2b(f"{n} {width}".encode(), digest_size=20)
+    first: F32 | None = None
+    is_constant, n_seen = True, 0
+    for start, block in rows.blocks(_CHECKED_ROWS):
+        _check_block(block, start, n_seen, width, name)
+        n_seen += len(block)
+        if n_seen > n:
+            break
+        with np.errstate(over="ignore"):
+            squares[start : start + len(block)] = np.einsum("nd,nd->n", block, block)
+        first = block[0].copy() if first is None and len(block) else first
+        is_constant = is_constant and bool((block == first).all())
+        if with_digest:
+            hasher.update(np.ascontiguousarray(block).data)
+    if n_seen != n:
+        raise InputError(f"`{name}` says that it has {n} rows but gives {'more' if n_seen > n else n_seen}")
+    if n and squares.max() > _MAX_SQUARE:
+        row = int(np.argmax(squares))
+        raise InputError(f"`{name}` holds numbers too large for float32 products, the longest row is {row}: scale them")
+    return RowFacts(squares, is_constant, hasher.hexdigest() if with_digest else "")
+
+
+def _check_block(block: F32, start: int, n_seen: int, width: int, name: str) -> None:
+    if block.ndim != 2 or block.shape[1] != width:
+        raise InputError(f"`{name}` must give blocks with {width} columns, got shape {block.shape} at row {start}")
+    if block.dtype != np.float32:
+        raise InputError(f"`{name}` must give blocks of float32, got {block.dtype} at row {start}")
+    if start != n_seen:
+        raise InputError(f"`{name}` must give its blocks in order, got row {start} after {n_seen} rows")
+    try:
+        check_finite(block, name)
+    except InputError:
+        row = start + int(np.argmax(~np.isfinite(block).all(axis=1)))
+        raise InputError(f"`{name}` holds a value that is NaN, infinite or beyond float32, in row {row}") from None
+
+
+def _table(values: Any, name: str) -> np.ndarray:
+    """A two-dimensional array of real numbers; its dtype stays."""
+    if hasattr(values, "toarray"):
+        raise InputError(f"`{name}` must be a dense table, got a sparse one: call its `toarray()` first")
+    try:
+        table = np.asanyarray(values)
+    except ValueError as error:
+        raise InputError(f"`{name}` must be a table of numbers, got rows of different lengths") from error
+    if table.dtype.kind not in "fiu":
+        raise InputError(f"`{name}` must hold real numbers, got dtype {table.dtype}")
+    if table.ndim != 2:
+        raise InputError(f"`{name}` must have two dimensions (rows, descriptor), got shape {table.shape}")
+    if table.shape[1] == 0:
+        raise InputError(f"`{name}` must have at least one column, got shape {table.shape}")
+    return table
+
+
+def _float32(values: np.ndarray) -> F32:
+    with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused as such
+        return np.ascontiguousarray(values, dtype=np.float32)
+
+
+def _indices(mask: Any) -> NDArray[np.int64]:
+    mask = np.asarray(mask)
+    return np.flatnonzero(mask) if mask.dtype == bool else mask.astype(np.int64)
