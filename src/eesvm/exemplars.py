@@ -41,7 +41,7 @@ from eesvm._validation import (
 from eesvm.rows import F32, RowFacts, Rows, as_float32, as_rows, look_at_rows
 from eesvm.scoring import score_windows
 
-_LEAST_BUDGET = 128 << 20  # bytes of the default budget; half the size of the negatives where that is more
+_LEAST_BUDGET = 64 << 20  # bytes of the default budget; half the size of the negatives where that is more
 _MAX_BLOCK = 1024  # exemplars trained together
 _MAX_CHECKPOINT_BLOCK = 256  # so that little is lost
 _SHARE_OF_EXEMPLARS = 4  # at most 1 / this of the budget for what does not depend on the negatives
@@ -85,7 +85,7 @@ class ExemplarSVMs(LinearExemplars):
     bias_multiplier : the constant feature B whose weight is the bias; 0 trains without bias.
     tol : for every exemplar, its duality gap is at most `tol` of its objective, and no row misses its optimality
         condition by more than `tol` of the margin.
-    memory_budget : bytes for training, besides negatives, exemplars and results. None: 128 MiB, or half the size of the
+    memory_budget : bytes for training, besides negatives, exemplars and results. None: 64 MiB, or half the size of the
         negatives where that is more.
     checkpoint : folder in which finished blocks of exemplars are kept; an interrupted `fit` goes on from there.
     progress : called with a `TrainingProgress`.

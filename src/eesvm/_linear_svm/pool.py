@@ -60,7 +60,11 @@ class Pool:
     def split(self, chosen: list[NDArray[np.intp]]) -> list[Pool]:
         """The same state for some of the exemplars at a time, asleep; this pool lets go of its own."""
         parts = [self._part(members) for members in chosen]
-        self.rows, self.duals, self.inverse = self.rows[:0], self.duals[:, :0], None
+        self.rows, self.duals, self.inverse = (
+            self.rows[:0].copy(),
+            self.duals[:, :0].copy(),
+            None,
+        )  # a view would keep all
         return parts
 
     def wake(self) -> None:
