@@ -312,6 +312,17 @@ def test_a_budget_that_is_too_small_names_the_bytes():
     ExemplarSVMs(memory_budget=2 * needed).fit(EXEMPLARS[:1], NEGATIVES)
 
 
+def test_the_default_budget_gives_way_to_what_is_needed(monkeypatch):
+    """Where nearly every negative supports every exemplar, a pool is the whole table."""
+    monkeypatch.setattr("eesvm.exemplars._LEAST_BUDGET", 1000)
+    exemplars, negatives = relu_features(12, 500, 30)
+    whole = ExemplarSVMs(1e-6, loss="squared_hinge").fit(exemplars, negatives)
+    assert (whole.n_support_ == 500).all()
+    alone = ExemplarSVMs(1e-2, 50.0).fit(exemplars, negatives)
+    assert whole.converged_.all()
+    assert alone.converged_.all()
+
+
 def test_a_checkpoint_must_be_a_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"^`checkpoint` must be a folder, and .*file is not one$"):
@@ -361,3 +372,24 @@ def test_nothing_warns_on_the_way():
         warnings.simplefilter("error")
         ExemplarSVMs.original().fit(EXEMPLARS, NEGATIVES)
         ExemplarLDA().fit(EXEMPLARS, NEGATIVES)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("n_exemplars", [1, 12])
+def test_a_prior_that_leaves_nothing_to_do_is_kept(loss, n_exemplars):
+    random = np.random.default_rng(0)
+    exemplars = random.uniform(4, 5, (n_exemplars, 6)).astype(np.float32)
+    negatives = random.uniform(0, 1, (50, 6)).astype(np.float32)
+    prior = np.full(6, 1.0), -15.0
+    svms = ExemplarSVMs(loss=loss, prior=prior).fit(exemplars, negatives)
+    np.testing.assert_array_equal(svms.coef_, np.ones((n_exemplars, 6)))
+    assert svms.converged_.all()
+    assert not svms.n_support_.any()
+    assert not svms.objective_.any()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_single_negative_is_enough(loss):
+    svms = ExemplarSVMs(1.0, loss=loss).fit(EXEMPLARS, NEGATIVES[:1])
+    assert svms.converged_.all()
+    assert (svms.decision_function(NEGATIVES[:1]) < 0).all()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from eesvm import InputError
-from eesvm._linear_svm import Margins, Objective, Problem, solve_together
+from eesvm._linear_svm import Budget, Margins, Objective, Problem, solve_together
 from eesvm._linear_svm import hinge as hinge_module
 from eesvm._linear_svm.pool import Pool
 from eesvm._linear_svm.scan import Look, scan
@@ -34,7 +34,7 @@ def make_problem(positives, negatives, C=1e-3, positive_weight=1.0, squared=Fals
 
 def solve(problem, tol=1e-3, budget=BUDGET, n_jobs=1):
     with workers(n_jobs) as threads:
-        return solve_together(problem, tol, budget, threads)
+        return solve_together(problem, tol, Budget(budget), threads)
 
 
 @pytest.mark.parametrize("squared", [False, True], ids=["hinge", "squared"])
@@ -168,7 +168,7 @@ def test_memory_is_predicted_from_above():
     solution = solve(problem)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    pool = Pool(problem, np.arange(40), BUDGET, 1)
+    pool = Pool(problem, np.arange(40), Budget(BUDGET), 1)
     assert peak <= pool.n_bytes(solution.pool_size) + problem.positives.nbytes * 4 + 100 * len(negatives)
 
 

@@ -27,7 +27,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from eesvm._checkpoints import Checkpoints, digest
-from eesvm._linear_svm import LOSSES, Margins, Objective, Problem, Solution, solve_together
+from eesvm._linear_svm import LOSSES, Budget, Margins, Objective, Problem, Solution, solve_together
 from eesvm._threads import Workers, workers
 from eesvm._validation import (
     InputError,
@@ -41,7 +41,7 @@ from eesvm._validation import (
 from eesvm.rows import F32, RowFacts, Rows, as_float32, as_rows, look_at_rows
 from eesvm.scoring import score_windows
 
-_LEAST_BUDGET = 64 << 20  # bytes of the default budget; half the size of the negatives where that is more
+_LEAST_BUDGET = 72 << 20  # bytes of the default budget; half the size of the negatives where that is more
 _MAX_BLOCK = 1024  # exemplars trained together
 _MAX_CHECKPOINT_BLOCK = 256  # so that little is lost
 _SHARE_OF_EXEMPLARS = 4  # at most 1 / this of the budget for what does not depend on the negatives
@@ -85,8 +85,9 @@ class ExemplarSVMs(LinearExemplars):
     bias_multiplier : the constant feature B whose weight is the bias; 0 trains without bias.
     tol : for every exemplar, its duality gap is at most `tol` of its objective, and no row misses its optimality
         condition by more than `tol` of the margin.
-    memory_budget : bytes for training, besides negatives, exemplars and results. None: 64 MiB, or half the size of the
-        negatives where that is more.
+    memory_budget : bytes for training, besides negatives, exemplars and results; exemplars are trained in smaller
+        groups where it asks for that. None: 72 MiB, or half the size of the negatives where that is more, or what a
+        single exemplar needs where even that is more.
     checkpoint : folder in which finished blocks of exemplars are kept; an interrupted `fit` goes on from there.
     progress : called with a `TrainingProgress`.
     n_jobs : threads, None for one per core.
@@ -193,11 +194,11 @@ class ExemplarSVMs(LinearExemplars):
             solutions.append(solution)
         return solutions
 
-    def _budget_and_block(self, problem: Problem) -> tuple[int, int]:
+    def _budget_and_block(self, problem: Problem) -> tuple[Budget, int]:
         """Bytes for training, and how many exemplars are trained together."""
-        (m, d), budget = problem.negatives.shape, self.memory_budget
-        budget = max(_LEAST_BUDGET, 2 * m * d) if budget is None else int(budget)
-        size = budget // _SHARE_OF_EXEMPLARS // (16 * (d + 1))
+        (m, d), given = problem.negatives.shape, self.memory_budget
+        budget = Budget(max(_LEAST_BUDGET, 2 * m * d), is_strict=False) if given is None else Budget(int(given))
+        size = budget.n_bytes // _SHARE_OF_EXEMPLARS // (16 * (d + 1))
         return budget, max(1, min(size, _MAX_BLOCK if self.checkpoint is None else _MAX_CHECKPOINT_BLOCK))
 
     def _key(self, block: Problem, facts: RowFacts) -> str:

@@ -9,13 +9,14 @@ Before: `scan`, `hinge`, `squared_hinge`. After: `solve`.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._linear_svm.hinge import Share, combine, descend_hinge, floats_of_a_part
-from eesvm._linear_svm.problem import F64, Integers, Problem
+from eesvm._linear_svm.problem import F64, Budget, Integers, Problem
 from eesvm._linear_svm.scan import MAX_ROWS, Look, Scan, scan
 from eesvm._linear_svm.squared_hinge import amplification, descend_squared, mean_hessian_inverse
 from eesvm._threads import Workers
@@ -28,14 +29,23 @@ _STEEP = 500.0  # amplification of errors from which on the squared hinge is des
 _OUTDATED = 0.1  # change of the mean support after which it is computed again
 
 
+@dataclass(frozen=True)
+class Start:
+    """Duals to begin with."""
+
+    indices: Integers  # (P,) negatives, increasing
+    duals: F32  # (P,)
+    own: np.float32
+
+
 class Pool:
     """State of the exemplars of a problem; `members` are their numbers among all that are trained."""
 
-    def __init__(self, problem: Problem, members: NDArray[np.intp], memory_budget: int, n_threads: int) -> None:
+    def __init__(self, problem: Problem, members: NDArray[np.intp], budget: Budget, n_threads: int) -> None:
         multiplier = problem.objective.bias_multiplier
         n, d = problem.positives.shape
         self.problem, self.members = problem, members
-        self.memory_budget, self.n_threads = memory_budget, n_threads
+        self.budget, self.n_threads = budget, n_threads
         self.positives = _augmented(problem.positives, multiplier)  # (n, d + 1)
         self.weights = np.zeros((n, d + 1), dtype=np.float32)
         self.indices = np.empty(0, dtype=np.int64)  # (P,) which negatives, in the order they came
@@ -60,39 +70,39 @@ class Pool:
     def split(self, chosen: list[NDArray[np.intp]]) -> list[Pool]:
         """The same state for some of the exemplars at a time, asleep; this pool lets go of its own."""
         parts = [self._part(members) for members in chosen]
-        self.rows, self.duals, self.inverse = (
-            self.rows[:0].copy(),
-            self.duals[:, :0].copy(),
-            None,
-        )  # a view would keep all
+        self.release()
         return parts
+
+    def release(self) -> None:
+        """Let go of everything large; there is nothing to be done with this pool afterwards."""
+        for name in ("rows", "duals", "weights", "positives", "inverse"):
+            self.__dict__.pop(name, None)
 
     def wake(self) -> None:
         """Read the rows that were not kept while other parts were trained."""
+        if len(self.indices) == 0:
+            return
         self.rows = _augmented(self.problem.negatives.take(self.indices), self.problem.objective.bias_multiplier)
 
-    def _part(self, chosen: NDArray[np.intp]) -> Pool:
-        part = Pool(self.problem.part(chosen), self.members[chosen], self.memory_budget, self.n_threads)
-        part.weights, part.own, part.residual = self.weights[chosen], self.own[chosen], self.residual[chosen]
-        duals = self.duals[chosen]
-        kept = np.flatnonzero((duals > 0).any(axis=0))
-        kept = kept[np.argsort(self.indices[kept])]  # as rows are read
-        part.indices, part.duals = self.indices[kept], np.ascontiguousarray(duals[:, kept])
-        part.is_pooled[part.indices] = True
-        return part
+    def as_start(self) -> Start:
+        """What others can start from, of the only exemplar."""
+        supporting = np.flatnonzero(self.duals[0] > 0)
+        supporting = supporting[np.argsort(self.indices[supporting])]
+        return Start(self.indices[supporting], self.duals[0, supporting], self.own[0])
 
-    def start_from(self, other: Pool) -> None:
-        """Take over the pool and the duals of a single similar exemplar."""
-        supporting = np.flatnonzero(other.duals[0] > 0)
-        self.indices, self.rows = other.indices[supporting], other.rows[supporting]
+    def start_from(self, start: Start) -> None:
+        """Take over the negatives and duals of a similar exemplar."""
+        self.indices = start.indices
         self.is_pooled[self.indices] = True
-        self.duals = np.where(np.isinf(self._targets(np.arange(len(self)))), 0, other.duals[0, supporting])
-        self.own[:] = other.own[0]
+        self.wake()
+        is_own = np.isinf(self._targets(np.arange(len(self))))
+        self.duals = np.where(is_own, np.float32(0), start.duals)
+        self.own[:] = start.own
         self._add_up(np.arange(len(self)))
 
     def scan(self, waiting: NDArray[np.intp], n_violators: int, above: float, workers: Workers) -> Scan:
         """Look at all negatives for some of the exemplars."""
-        room = self.memory_budget // 8 // (12 * len(waiting))  # heaps take 12 bytes an entry
+        room = self.budget.n_bytes // 8 // (12 * len(waiting))  # heaps take 12 bytes an entry
         n_violators = max(1, min(n_violators, self.problem.negatives.shape[0], room))
         look = Look(n_violators, above, self._scan_rows(len(waiting)))
         groups = self.problem.positive_groups[waiting]
@@ -105,12 +115,7 @@ class Pool:
         square = np.einsum("nd,nd->n", weights, weights)
         missing = margins.positives[waiting] - np.einsum("nd,nd->n", weights, self.positives[waiting])
         primal = square / 2 + o.positive_cost * o.loss(missing) + o.negative_cost * found.loss
-        own = self.own[waiting].astype(np.float64)
-        dual = own * margins.positives[waiting] - square / 2
-        dual += (self.duals @ margins.negatives[self.indices].astype(np.float32))[waiting]
-        if o.is_squared:
-            squares = np.einsum("np,np->n", self.duals, self.duals)[waiting]
-            dual -= squares / (4 * o.negative_cost) + own**2 / (4 * o.positive_cost)
+        dual = self._gain(waiting) - square / 2
         gap = np.maximum(primal - dual, 0) / np.maximum(primal, np.finfo(np.float64).tiny)
         return primal, gap, np.maximum(found.worst, self.residual[waiting])
 
@@ -132,7 +137,13 @@ class Pool:
         self.is_pooled[indices] = True
         self.duals = np.concatenate([self.duals, np.zeros((len(self), len(fresh)), dtype=np.float32)], axis=1)
 
-    def n_bytes(self, n_new: int = 0) -> int:
+    def has_room(self, n_new: int) -> bool:
+        """Whether the budget allows for `n_new` more negatives."""
+        if len(self) == 1 and not self.budget.is_strict:
+            return True
+        return self.n_bytes(n_new) <= self.budget.n_bytes
+
+    def n_bytes(self, n_new: int) -> int:
         """Most memory that the pool and the work on it take once `n_new` negatives have come in."""
         n, n_pool, width = len(self), len(self.indices) + n_new, self.positives.shape[1]
         floats = 4 * n * width + self._scan_rows(n) * (n + width)  # weights and positives, and a block of a scan
@@ -165,6 +176,18 @@ class Pool:
         size = min(self._batch(len(self.rows)), -(-len(waiting) // workers.n))
         workers.chunks(work, len(waiting), size)
 
+    def _part(self, chosen: NDArray[np.intp]) -> Pool:
+        """State of some of the exemplars, without rows."""
+        part = Pool(self.problem.part(chosen), self.members[chosen], self.budget, self.n_threads)
+        part.weights, part.own, part.residual = self.weights[chosen], self.own[chosen], self.residual[chosen]
+        duals = self.duals[chosen]
+        kept = np.flatnonzero((duals > 0).any(axis=0))
+        kept = kept[np.argsort(self.indices[kept])]  # as rows are read
+        part.indices, part.duals = self.indices[kept], np.ascontiguousarray(duals[:, kept])
+        part.is_pooled[part.indices] = True
+        part.inverse, part.inverted_support = self.inverse, self.inverted_support
+        return part
+
     def _precondition(self, waiting: NDArray[np.intp]) -> None:
         """Invert the mean Hessian, unless that was done when there was about as much support as now."""
         shares = (self.duals[waiting] > 0).mean(axis=0, dtype=np.float32)
@@ -172,6 +195,18 @@ class Pool:
         if self.inverse is None or abs(n_support - self.inverted_support) > _OUTDATED * self.inverted_support:
             self.inverse = mean_hessian_inverse(self.rows, shares, self.problem.objective.negative_cost)
             self.inverted_support = n_support
+
+    def _gain(self, waiting: NDArray[np.intp]) -> F64:
+        """(n,) the dual objective without the square of the weights, in float64."""
+        o, margins = self.problem.objective, self.problem.margins
+        own = self.own[waiting].astype(np.float64)
+        gain = own * margins.positives[waiting] - (own**2 / (4 * o.positive_cost) if o.is_squared else 0)
+        for start in range(0, len(waiting), _MAX_BATCH):
+            duals = self.duals[waiting[start : start + _MAX_BATCH]].astype(np.float64)
+            gain[start : start + _MAX_BATCH] += duals @ margins.negatives[self.indices]
+            if o.is_squared:
+                gain[start : start + _MAX_BATCH] -= np.einsum("np,np->n", duals, duals) / (4 * o.negative_cost)
+        return gain
 
     def _share(self, chosen: NDArray[np.intp], rows: NDArray[Any]) -> Share:
         return Share(
@@ -194,11 +229,11 @@ class Pool:
         self.weights[chosen] = self.own[chosen, None] * self.positives[chosen] - combine(self.duals[chosen], self.rows)
 
     def _batch(self, n_pool: int) -> int:
-        fitting = self.memory_budget // 4 // (4 * _BATCH_ARRAYS * max(n_pool, 1) * self.n_threads)
+        fitting = self.budget.n_bytes // 4 // (4 * _BATCH_ARRAYS * max(n_pool, 1) * self.n_threads)
         return max(1, min(_MAX_BATCH, fitting, len(self)))
 
     def _scan_rows(self, n: int) -> int:
-        return max(64, min(MAX_ROWS, self.memory_budget // 32 // (n + self.positives.shape[1])))
+        return max(64, min(MAX_ROWS, self.budget.n_bytes // 32 // (n + self.positives.shape[1])))
 
     def _pays_to_invert(self, n: int) -> bool:
         return self.problem.has_alike_exemplars and n * _WORTH_INVERTING >= self.positives.shape[1]

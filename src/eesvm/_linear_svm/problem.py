@@ -78,6 +78,14 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """Memory for training, in bytes. One that is not strict gives way to what a single exemplar cannot do without."""
+
+    n_bytes: int
+    is_strict: bool = True
+
+
+@dataclass(frozen=True)
 class Solution:
     """One row per exemplar."""
 

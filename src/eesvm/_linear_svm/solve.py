@@ -12,14 +12,14 @@ Before: `pool`. After: `exemplars`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._linear_svm.pool import Pool
-from eesvm._linear_svm.problem import Margins, Problem, Solution
+from eesvm._linear_svm.pool import Pool, Start
+from eesvm._linear_svm.problem import Budget, Margins, Problem, Solution
 from eesvm._linear_svm.scan import Scan
 from eesvm._threads import Workers
 from eesvm._validation import InputError
@@ -31,21 +31,23 @@ _MAX_ROUNDS = 60
 _LEAST_TOL = 1e-6  # of a descent; float32 has no more
 _FEW = 8  # exemplars that are not worth a common start
 _COMMON_TOL = 1e-2  # of that start
+_COMPANY = 2  # times what the mean exemplar needs are allowed for many, where the budget is not strict
 
 Progress = Callable[[int, int], object]
 
 
 def solve_together(
-    problem: Problem, tol: float, memory_budget: int, workers: Workers, progress: Progress | None = None
+    problem: Problem, tol: float, budget: Budget, workers: Workers, progress: Progress | None = None
 ) -> Solution:
     """Train all exemplars of a problem; `progress` receives (exemplars done, scans so far)."""
     n = len(problem.positives)
-    pool = Pool(problem, np.arange(n), memory_budget, workers.n)
-    _check_room(pool, min(problem.negatives.shape[0], _first_violators(n)))
+    start = None
     if n >= _FEW and problem.has_alike_exemplars:
-        pool.start_from(_common_pool(problem, max(tol, _COMMON_TOL), memory_budget, workers))
+        start, n_bytes = _common_start(problem, max(tol, _COMMON_TOL), budget, workers)
+        if not budget.is_strict:  # splitting exemplars does not save what they have in common
+            budget = Budget(max(budget.n_bytes, _COMPANY * n_bytes), is_strict=False)
     training = _Training(problem, tol, workers, progress)
-    training.run(pool, np.arange(n), 0)
+    training.begin(Pool(problem, np.arange(n), budget, workers.n), start)
     return training.solution()
 
 
@@ -58,16 +60,28 @@ class _Training:
         self.weights, self.biases = np.zeros((n, d), dtype=np.float32), np.zeros(n, dtype=np.float32)
         self.objective, self.gap, self.violation = (np.full(n, np.inf) for _ in range(3))
         self.n_support, self.n_scans = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+        self.n_violators = max(_FIRST_VIOLATORS, _FIRST_ROWS // n)
         self.added: Counter[int] = Counter()
         self.pool_size = self.n_looks = 0
 
-    def run(self, pool: Pool, waiting: NDArray[np.intp], first_round: int) -> None:
-        """Train the `waiting` exemplars of a pool."""
-        accuracy = self.tol / 2
-        n_violators = _first_violators(len(pool))
+    def begin(self, pool: Pool, start: Start | None) -> None:
+        """Train the exemplars of an empty pool, in as many parts as the memory asks for."""
+        n_first = self.n_violators if start is None else len(start.indices)
+        n_first = min(n_first, pool.problem.negatives.shape[0])
+        if not pool.has_room(n_first):
+            for part in _halves(pool, np.arange(len(pool)), n_first):
+                self.begin(part, start)
+            return
+        if start is not None:
+            pool.start_from(start)
+        self.run(pool, 0)
+
+    def run(self, pool: Pool, first_round: int) -> None:
+        """Train the exemplars of a pool."""
+        accuracy, waiting = self.tol / 2, np.arange(len(pool))
         for round_ in range(first_round, _MAX_ROUNDS):
             pool.descend(waiting, accuracy, self.workers)
-            found = pool.scan(waiting, n_violators << min(round_, 16), accuracy, self.workers)
+            found = pool.scan(waiting, self.n_violators << min(round_, 16), accuracy, self.workers)
             is_done = self._note(pool, waiting, found)
             self._keep(pool, waiting[is_done])
             waiting = waiting[~is_done]
@@ -75,8 +89,9 @@ class _Training:
                 return
             if round_ < _EVICTING_ROUNDS:
                 pool.evict()
-            if pool.n_bytes(len(found.rows)) > pool.memory_budget:
-                self._split(pool, waiting, found, round_)
+            if not pool.has_room(len(found.rows)):
+                for part in _halves(pool, waiting, len(found.rows)):
+                    self.run(part, round_)
                 return
             pool.add(found.rows)
             self.added[round_] += len(found.rows)
@@ -117,34 +132,28 @@ class _Training:
         self.weights[members], self.biases[members] = pool.weights[chosen, :-1], pool.biases[chosen]
         self.n_support[members] = (pool.duals[chosen] > 0).sum(axis=1)
 
-    def _split(self, pool: Pool, waiting: NDArray[np.intp], found: Scan, round_: int) -> None:
-        if len(pool) == 1:
-            _check_room(pool, len(found.rows))
-        parts = pool.split([half for half in np.array_split(waiting, 2) if len(half)])
-        while parts:
-            part = parts.pop(0)
-            part.wake()
-            self.run(part, np.arange(len(part)), round_)
+
+def _halves(pool: Pool, waiting: NDArray[np.intp], n_new: int) -> Iterator[Pool]:
+    """The exemplars that are not done as two pools, one after the other; an error where there is nothing to split."""
+    if len(pool) == 1:
+        raise InputError(
+            f"`memory_budget` is too small: one exemplar needs at least {pool.n_bytes(n_new):,} bytes, "
+            f"got {pool.budget.n_bytes:,}"
+        )
+    parts = pool.split([half for half in np.array_split(waiting, 2) if len(half)])
+    while parts:
+        part = parts.pop(0)
+        part.wake()
+        yield part
+        part.release()
 
 
-def _first_violators(n_exemplars: int) -> int:
-    """To look for in the first scan, per exemplar."""
-    return max(_FIRST_VIOLATORS, _FIRST_ROWS // n_exemplars)
-
-
-def _common_pool(problem: Problem, tol: float, memory_budget: int, workers: Workers) -> Pool:
-    """The pool of the mean exemplar, trained."""
+def _common_start(problem: Problem, tol: float, budget: Budget, workers: Workers) -> tuple[Start, int]:
+    """The negatives and duals of the mean exemplar, trained, and the memory that its pool took."""
     mean = problem.positives.mean(axis=0, keepdims=True)
     margins = Margins(problem.margins.positives.mean(keepdims=True), problem.margins.negatives)
     nobody = np.array([problem.negative_groups.min() - 1])
     alone = replace(problem, positives=mean, margins=margins, positive_groups=nobody)
-    pool = Pool(alone, np.arange(1), memory_budget, workers.n)
-    _Training(alone, tol, workers, None).run(pool, np.arange(1), 0)
-    return pool
-
-
-def _check_room(pool: Pool, n_new: int) -> None:
-    needed = pool.n_bytes(n_new)
-    if needed > pool.memory_budget:
-        noun = "one exemplar needs" if len(pool) == 1 else f"{len(pool)} exemplars need"
-        raise InputError(f"`memory_budget` is too small: {noun} at least {needed:,} bytes, got {pool.memory_budget:,}")
+    pool = Pool(alone, np.arange(1), budget, workers.n)
+    _Training(alone, tol, workers, None).begin(pool, None)
+    return pool.as_start(), pool.n_bytes(0)

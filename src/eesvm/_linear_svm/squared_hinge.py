@@ -78,8 +78,9 @@ def mean_hessian_inverse(rows: F32, shares: F32, negative_cost: float) -> F32:
     `shares` (P,) says for which part of the exemplars a row is supporting.
     """
     supporting = np.flatnonzero(shares)
-    weighted = rows[supporting] * (2 * negative_cost * shares[supporting, None]).astype(np.float32)
-    hessian = weighted.T @ rows[supporting]
+    weighted = rows[supporting]
+    weighted *= np.sqrt(2 * negative_cost * shares[supporting, None])
+    hessian = weighted.T @ weighted
     hessian[np.diag_indices(len(hessian))] += 1
     return np.linalg.inv(hessian)
 
