@@ -29,7 +29,7 @@ bench: .venv
 	$(BIN)/python benchmarks/bench_search.py
 	$(BIN)/python benchmarks/bench_windows.py
 	$(BIN)/python benchmarks/bench_descriptors.py
-	$(BIN)/python benchmarks/bench_training.py
+	$(BIN)/python benchmarks/bench_training.py --large
 
 clean:
 	rm -rf .venv demo build .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from scipy.optimize import lsq_linear
 from sklearn.svm import LinearSVC
+from threadpoolctl import threadpool_limits
 
 INSTANCES = Path(__file__).resolve().parent.parent.parent / "shared" / "instances"  # outside the repository
 
@@ -86,3 +88,30 @@ def relu_features(n_exemplars, n_negatives, n_dimensions, seed=0):
     rows = np.maximum(0, z @ base / 4 + 0.5 * random.standard_normal((len(z), n_dimensions)) - 0.3) + 0.01
     rows = (rows * (20 / np.linalg.norm(rows, axis=1).mean())).astype(np.float32)
     return rows[:n_exemplars], rows[n_exemplars:]
+
+
+def optimality_error(
+    weights, bias, positive, negatives, C, positive_weight=1.0, squared=False, multiplier=1.0, tol=1e-3
+):
+    """How far the weights are from a sum of rows as optimality asks for, found from weights and rows alone.
+
+    A row that misses its margin by s counts with its cost (hinge) or twice its cost times s (squared hinge), one inside
+    its margin not at all. An error of `tol` in s leaves an interval for each; the best choice within them is compared
+    with the weights. Returned in units of the margin: the distance times the length of the longest row.
+    """
+    y = np.array([1.0] + [-1.0] * len(negatives))
+    X = np.concatenate([positive[None], negatives]).astype(np.float64)
+    X = np.concatenate([X, np.full((len(X), 1), multiplier)], axis=1)
+    w = np.append(weights.astype(np.float64), float(bias) / multiplier)
+    costs = np.array([C * positive_weight] + [C] * len(negatives))
+    s = 1 - y * (X @ w)
+    least, most = ((2 * costs * np.maximum(e, 0) if squared else costs * (e > 0)) for e in (s - tol, s + tol))
+    rows, width = y[:, None] * X, most - least
+    is_open = width > 0
+    left = w - least @ rows
+    if is_open.any():
+        columns = (width[:, None] * rows)[is_open].T
+        with threadpool_limits(1):  # many small steps, which threads only disturb
+            q, r = np.linalg.qr(columns)
+            left = left - columns @ lsq_linear(r, left @ q, (0, 1)).x
+    return np.linalg.norm(left) * np.linalg.norm(X, axis=1).max()

@@ -103,6 +103,7 @@ CONTENT_FAULTS = {
     "`estimator` must be one of ExemplarSVMs, ExemplarLDA, got 'os.system'": put(estimator="os.system"),
     "`parameters` must hold C, positive_weight, loss, bias_multiplier, tol": put(parameters={"C": 1}),
     "`parameters.C` must be a number or a text, got None": lambda c: c["parameters"].update(C=None),
+    "`parameters` cannot be used: `C` must be > 0, got -1": lambda c: c["parameters"].update(C=-1),
     "`exemplars` must be a list of 3": put(exemplars=[]),
     "`exemplars[0]` must hold image_id, box, class_name, index, metadata": lambda c: c["exemplars"][0].pop("box"),
     "`exemplars[0].image_id` must be a text, got 7": put_in_first(image_id=7),

@@ -248,6 +248,8 @@ BAD_ARRAYS = {
     "`exemplars` holds a value that is NaN, infinite or beyond float32, in row 0": (EXEMPLARS.astype(np.float64) * 1e300, NEGATIVES),
     "`negatives` holds numbers too large for float32 products, the longest row is 3: scale them": (EXEMPLARS, np.where(np.arange(30)[:, None] == 3, np.float32(1e18), NEGATIVES)),
     "`exemplars` must hold real numbers, got dtype object": (EXEMPLARS.astype(object), NEGATIVES),
+    "`negatives` has masked entries: fill them, or leave their rows out": (EXEMPLARS, np.ma.masked_greater(NEGATIVES, 5)),
+    "the cost, `C` or `C` times `positive_weight`, times the squared length of the longest descriptor, bias feature included, is 2e+15, more than 1e+12: scale the descriptors to a mean length of about 20, or choose a smaller C": (EXEMPLARS, NEGATIVES * np.float32(1e9 / 20)),
     "`negatives` must hold real numbers, got dtype complex64": (EXEMPLARS, NEGATIVES.astype(np.complex64)),
     "`negatives` must hold real numbers, got dtype <U3": (EXEMPLARS, np.full((30, 4), "abc")),
     "`exemplars` must be a table of numbers, got rows of different lengths": ([[1.0, 2.0], [3.0]], NEGATIVES),
@@ -269,6 +271,9 @@ BAD_PARAMETERS = {
     "`C` must be > 0, got 0": {"C": 0},
     "`C` must be > 0, got -1.0": {"C": -1.0},
     "`C` must be finite, got nan": {"C": float("nan")},
+    "`C` and `positive_weight` must make costs of at least 1e-30, got 1e-300": {"C": 1e-300},
+    "`progress` must be a function, got 3": {"progress": 3},
+    "`prior` scores some descriptors beyond 1e+09: scale it": {"prior": (np.full(4, 1e38), 0.0)},
     "`positive_weight` must be > 0, got 0": {"positive_weight": 0},
     "`loss` must be one of 'hinge', 'squared_hinge', got 'log'": {"loss": "log"},
     "`bias_multiplier` must be >= 0, got -1": {"bias_multiplier": -1},
@@ -305,11 +310,14 @@ def test_bad_groups_get_one_sentence(sentence):
 
 def test_a_budget_that_is_too_small_names_the_bytes():
     with pytest.raises(
-        InputError, match=r"^`memory_budget` is too small: one exemplar needs at least [\d,]+ bytes, got 1,000$"
+        InputError,
+        match=r"^`memory_budget` is too small: one exemplar needs at least [\d,]+ bytes, got 1,000; None takes as much as is needed$",
     ) as error:
         ExemplarSVMs(memory_budget=1000).fit(EXEMPLARS[:1], NEGATIVES)
     needed = int(str(error.value).split("at least ")[1].split(" bytes")[0].replace(",", ""))
-    ExemplarSVMs(memory_budget=2 * needed).fit(EXEMPLARS[:1], NEGATIVES)
+    ExemplarSVMs(memory_budget=needed).fit(EXEMPLARS[:1], NEGATIVES)  # few negatives, so the first pool is the last
+    with pytest.raises(InputError, match=r"^`memory_budget` is too small"):
+        ExemplarSVMs(memory_budget=needed - 1000).fit(EXEMPLARS[:1], NEGATIVES)
 
 
 def test_the_default_budget_gives_way_to_what_is_needed(monkeypatch):
@@ -327,6 +335,9 @@ def test_a_checkpoint_must_be_a_folder(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"^`checkpoint` must be a folder, and .*file is not one$"):
         ExemplarSVMs(checkpoint=tmp_path / "file").fit(EXEMPLARS, NEGATIVES)
+    for folder in (tmp_path / "file" / "below", 3):
+        with pytest.raises(InputError, match=r"^`checkpoint` must be a folder that can be made, got "):
+            ExemplarSVMs(checkpoint=folder).fit(EXEMPLARS, NEGATIVES)
 
 
 def test_lda_is_whitening_and_a_product():
@@ -365,6 +376,8 @@ def test_lda_refuses_what_it_cannot_use():
         InputError, match=r"^`negatives` must hold at least 2 rows, as their covariance is needed, got 1$"
     ):
         ExemplarLDA().fit(EXEMPLARS, NEGATIVES[:1])
+    with pytest.raises(InputError, match=r"^`negatives` vary by too little for float32: scale them$"):
+        ExemplarLDA().fit(EXEMPLARS, NEGATIVES * np.float32(1e-30))
 
 
 def test_nothing_warns_on_the_way():

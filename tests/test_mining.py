@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from eesvm import ExemplarSVMs, InputError
+from eesvm import ExemplarLDA, ExemplarSVMs, InputError
 from eesvm.mining import ImageWindows, draw_images, mine, negative_rows, windows_of_class
 from eesvm.structures import Instance, Windows
 from reference_svm import objective, relu_features
@@ -169,9 +169,52 @@ def test_bad_input_gets_one_sentence():
             [ImageWindows("x", images[0].descriptors, np.zeros(40, dtype=bool))],
             {},
         ),
+        (
+            "`source` must be a list, or something else that can be gone through again, got a generator",
+            (image for image in images),
+            {},
+        ),
+        ("`source` must hold ImageWindows, got ndarray", [images[0].descriptors], {}),
+        (
+            "`descriptors` of image 'x' must have two dimensions (windows, descriptor), got shape (24,)",
+            Streamed([ImageWindows("x", images[0].descriptors[0])]),
+            {},
+        ),
         ("`negative_groups` leaves exemplar 2 without negatives: all are of its own group", [images[2]], {}),
     ]
     for sentence, source, options in cases:
         with pytest.raises(InputError) as error:
             mine(ExemplarSVMs(), exemplars, names, source, **options)
         assert str(error.value) == sentence
+    for method in ("exact", "cached"):
+        with pytest.raises(InputError, match=r"^`C` must be a number, got 'x'$"):
+            mine(ExemplarSVMs(C="x"), exemplars, names, images, method=method)
+    with pytest.raises(
+        InputError, match=r"^`svms` must be ExemplarSVMs, got ExemplarLDA: other trainers have no hard "
+    ):
+        mine(ExemplarLDA(), exemplars, names, images)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_where_no_negative_is_hard_both_methods_agree(loss):
+    """The prior keeps all negatives away, so each exemplar has itself to please only."""
+    exemplars, names, images = make_source()
+    prior = np.zeros(24), -5.0
+    for C in (1e-4, 1e-2):  # not enough to reach the margin, and enough
+        found = []
+        for method in ("exact", "cached"):
+            svms = ExemplarSVMs(C, 1.0, loss, prior=prior, bias_multiplier=0)
+            away = [ImageWindows(image.image_id, -image.descriptors) for image in images]
+            report = mine(svms, exemplars, names, away, method=method)
+            assert sum(report.added) == 0
+            found.append(svms)
+        np.testing.assert_allclose(found[1].coef_, found[0].coef_, rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(found[1].objective_, found[0].objective_, rtol=1e-3)
+
+
+def test_cached_mining_reports_progress():
+    exemplars, names, images = make_source()
+    seen = []
+    report = mine(ExemplarSVMs.original(progress=seen.append), exemplars, names, images, method="cached")
+    assert [step.n_scans for step in seen] == [*range(1, len(report.added) + 1), len(report.added)]
+    assert seen[-1].n_done == seen[-1].n_exemplars == 6

@@ -72,6 +72,8 @@ BAD = {
     "`biases` holds 1 value that is NaN or infinite, the first at index 0": (WINDOWS, WEIGHTS, [np.inf, *BIASES[1:]]),
     "`weights` holds a value that is NaN, infinite or beyond float32, in row 6": (WINDOWS, np.where(np.arange(7)[:, None] == 6, np.nan, WEIGHTS), BIASES),
     "`windows` must hold finite numbers within the range of float32, which row 300 does not": (np.where(np.arange(501)[:, None] == 300, np.nan, WINDOWS), WEIGHTS, BIASES),
+    "`windows` says that it has 502 rows but gives 501": (StreamedRows(lambda: [WINDOWS], (502, 20)), WEIGHTS, BIASES),
+    "`windows` says that it has 500 rows but gives more": (StreamedRows(lambda: [WINDOWS], (500, 20)), WEIGHTS, BIASES),
     "`out` must be a writeable float32 array of shape (501, 7), or the path of a file": (WINDOWS, WEIGHTS, BIASES, np.empty((501, 7))),
 }  # fmt: skip
 
@@ -84,11 +86,16 @@ def test_bad_input_gets_one_sentence(sentence):
 
 
 def test_bad_rows_get_one_sentence():
-    for parts, sentence in (
-        ([], "`parts` is empty: at least one array of descriptors is needed"),
-        ([WINDOWS, WINDOWS[:, :3]], "`parts` must have the same number of columns, got 3, 20"),
-        ([WINDOWS[0]], "`parts[0]` must have two dimensions (rows, descriptor), got shape (20,)"),
+    both = [WINDOWS[:5], WINDOWS[5:9]]
+    for parts, kept, sentence in (
+        ([], None, "`parts` is empty: at least one array of descriptors is needed"),
+        ([WINDOWS, WINDOWS[:, :3]], None, "`parts` must have the same number of columns, got 3, 20"),
+        ([WINDOWS[0]], None, "`parts[0]` must have two dimensions (rows, descriptor), got shape (20,)"),
+        (both, [[0]], "`kept` must have one entry for each of 2 parts, got 1"),
+        (both, [[0], np.ones(5, dtype=bool)], "`kept[1]` must have shape (4,), got (5,)"),
+        (both, [[0], [0, 4]], "`kept[1]` must be a mask or increasing numbers of rows from 0 to 3"),
+        (both, [[1, 0], [0]], "`kept[0]` must be a mask or increasing numbers of rows from 0 to 4"),
     ):
         with pytest.raises(InputError) as error:
-            PartedRows(parts)
+            PartedRows(parts, kept)
         assert str(error.value) == sentence

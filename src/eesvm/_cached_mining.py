@@ -11,6 +11,7 @@ Before: `exemplars`. After: `mining`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,7 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from eesvm.exemplars import ExemplarSVMs, check_both_groups, check_prior, check_someone_is_left, check_training
+from eesvm.exemplars import (
+    ExemplarSVMs,
+    TrainingProgress,
+    check_both_groups,
+    check_prior,
+    check_someone_is_left,
+    check_training,
+)
 from eesvm.rows import F32, Rows
 
 _BLOCK_ROWS = 4096
@@ -49,7 +57,7 @@ class CachedMining:
         self.own_images, self.images = check_both_groups(exemplar_images, images, n, rows.shape[0])
         check_someone_is_left(self.own_images, self.images)
         self.trainer = clone(svms).set_params(checkpoint=None, progress=None)
-        self.weights, self.biases = _first_guess(self.positives, svms)
+        self.weights, self.biases, self.first_objective = _without_negatives(self.positives, svms)
         self.caches = [np.empty(0, dtype=np.int64) for _ in range(n)]  # increasing row numbers
         self.store = _Store(self.positives.shape[1])
         self.fitted: list[ExemplarSVMs | None] = [None] * n
@@ -59,6 +67,7 @@ class CachedMining:
 
     def run(self) -> None:
         """Mine until every exemplar has enough, and give the exemplars to `svms`."""
+        started = time.perf_counter()
         for _ in range(self.options.max_passes):
             waiting = np.flatnonzero(~self.converged)
             has_new = np.zeros(len(self.positives), dtype=bool)
@@ -69,9 +78,11 @@ class CachedMining:
                     has_new[list(found)] = True
                     self._train(found)
                     found = {}
+                    self._report(started)
             self.converged[waiting] = ~has_new[waiting]
             if self.converged.all():
                 break
+        self._report(started)
         self._hand_over()
 
     def n_cached(self) -> NDArray[np.int64]:
@@ -123,17 +134,24 @@ class CachedMining:
         nearest = np.argsort(-scores, kind="stable")[: min(n_kept, self.options.cache_limit)]
         return np.sort(cache[nearest])
 
+    def _report(self, started: float) -> None:
+        if self.svms.progress is not None:
+            n_done, seconds = int(self.converged.sum()), time.perf_counter() - started
+            self.svms.progress(TrainingProgress(n_done, len(self.positives), len(self.added), seconds))
+
     def _hand_over(self) -> None:
         """Make `svms` look as after `fit`; the evidence of each exemplar is about its cache."""
-        svms, n = self.svms, len(self.positives)
+        svms = self.svms
         svms.coef_, svms.intercept_ = self.weights, self.biases
         svms.n_features_in_ = self.positives.shape[1]
-        for name in ("objective_", "gap_", "violation_", "n_support_"):
+        for name in ("objective_", "gap_", "violation_", "n_support_"):  # nothing to complain of without a cache
             values = [0.0 if svm is None else getattr(svm, name)[0] for svm in self.fitted]
             setattr(svms, name, np.array(values, dtype=np.int64 if name == "n_support_" else np.float64))
+        untouched = np.array([svm is None for svm in self.fitted])
+        svms.objective_[untouched] = self.first_objective[untouched]
         svms.n_scans_, svms.added_ = self.rounds, tuple(self.added)
         is_solved = np.array([svm is None or bool(svm.converged_[0]) for svm in self.fitted])
-        svms.converged_ = self.converged & is_solved if n else self.converged
+        svms.converged_ = self.converged & is_solved
 
 
 class _Candidates:
@@ -171,10 +189,18 @@ class _Store:
         self.indices, self.rows = self.indices[kept], self.rows[kept]
 
 
-def _first_guess(positives: F32, svms: ExemplarSVMs) -> tuple[F32, F32]:
-    """Weights and biases before there is a negative: the prior, and a step towards the exemplar."""
+def _without_negatives(positives: F32, svms: ExemplarSVMs) -> tuple[F32, F32, NDArray[np.float64]]:
+    """Weights, biases and criterion before there is a negative: the prior, and the best step towards the exemplar.
+
+    A step of length a adds a x to the weights. It costs a^2 |x|^2 / 2, and a |x|^2 of what the prior leaves to be done.
+    """
     weights, bias = check_prior(svms.prior, positives.shape[1])
-    multiplier = svms.bias_multiplier
-    step = 1 / (np.einsum("ed,ed->e", positives, positives) + np.float32(multiplier**2))
-    step = np.minimum(step, svms.C * svms.positive_weight).astype(np.float32)
-    return weights + step[:, None] * positives, np.float32(bias) + step * np.float32(multiplier**2)
+    cost, feature = svms.C * svms.positive_weight, svms.bias_multiplier**2
+    squares = np.einsum("ed,ed->e", positives, positives).astype(np.float64) + feature
+    missing = np.maximum(1 - (positives @ weights + bias), 0).astype(np.float64)
+    is_squared = svms.loss == "squared_hinge"
+    steps = missing / (squares + 1 / (2 * cost)) if is_squared else np.minimum(missing / squares, cost)
+    left = missing - steps * squares
+    objective = steps**2 * squares / 2 + cost * (left**2 if is_squared else left)
+    moved = weights + steps.astype(np.float32)[:, None] * positives
+    return moved, (bias + steps * feature).astype(np.float32), objective

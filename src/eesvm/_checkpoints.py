@@ -33,10 +33,13 @@ class Checkpoints:
     """A folder of blocks."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
-        if self.folder.exists() and not self.folder.is_dir():
-            raise InputError(f"`checkpoint` must be a folder, and {self.folder} is not one")
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder = Path(folder)
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            raise InputError(f"`checkpoint` must be a folder, and {folder} is not one") from None
+        except (OSError, TypeError) as error:
+            raise InputError(f"`checkpoint` must be a folder that can be made, got {folder!r}: {error}") from error
 
     def load(self, key: str) -> dict[str, np.ndarray] | None:
         """The arrays of a block, or None."""

@@ -124,6 +124,10 @@ class _Reader:
         if name not in _ESTIMATORS:
             self.fail("estimator", f"must be one of {', '.join(_ESTIMATORS)}, got {name!r}")
         estimator = _ESTIMATORS[name](**self.parameters(name))
+        try:
+            estimator.check_parameters()
+        except InputError as error:
+            self.fail("parameters", f"cannot be used: {error}")
         self.check_arrays({**_ARRAYS, **(_EVIDENCE if name == "ExemplarSVMs" else {})})
         for key, array in self.arrays.items():
             setattr(estimator, f"{key}_", array)

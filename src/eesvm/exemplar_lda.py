@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from eesvm._threads import product_threads
+from eesvm._threads import n_threads, product_threads
 from eesvm._validation import InputError, check_number
 from eesvm.exemplars import LinearExemplars, check_both_groups, check_training
 from eesvm.rows import Rows
@@ -55,10 +55,7 @@ class ExemplarLDA(LinearExemplars):
 
         Groups are checked and otherwise ignored, so that the trainers can be exchanged.
         """
-        if self.shrinkage != "auto":
-            if isinstance(self.shrinkage, str):
-                raise InputError(f"`shrinkage` must be a number from 0 to 1 or 'auto', got {self.shrinkage!r}")
-            check_number(self.shrinkage, "shrinkage", minimum=0, maximum=1)
+        self.check_parameters()
         positives, rows, _ = check_training(exemplars, negatives)
         check_both_groups(exemplar_groups, negative_groups, len(positives), rows.shape[0])
         if rows.shape[0] < 2:
@@ -75,6 +72,14 @@ class ExemplarLDA(LinearExemplars):
         self.intercept_ = (-np.einsum("ed,ed->e", weights, positives + self.mean_) / 2).astype(np.float32)
         self.n_features_in_ = positives.shape[1]
         return self
+
+    def check_parameters(self) -> None:
+        """Refuse parameters that cannot be trained with."""
+        n_threads(self.n_jobs)
+        if isinstance(self.shrinkage, str) and self.shrinkage != "auto":
+            raise InputError(f"`shrinkage` must be a number from 0 to 1 or 'auto', got {self.shrinkage!r}")
+        if self.shrinkage != "auto":
+            check_number(self.shrinkage, "shrinkage", minimum=0, maximum=1)
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,8 @@ def background(rows: Rows) -> Background:
         covariance += centred.T @ centred
         fourth_powers += float((np.einsum("nd,nd->n", centred, centred).astype(np.float64) ** 2).sum())
     covariance /= n
+    if np.trace(covariance) < np.finfo(np.float32).tiny * d:
+        raise InputError("`negatives` vary by too little for float32: scale them")
     return Background(mean, covariance, _ledoit_wolf(covariance, fourth_powers / n, n))
 
 

@@ -28,7 +28,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from eesvm._checkpoints import Checkpoints, digest
 from eesvm._linear_svm import LOSSES, Budget, Margins, Objective, Problem, Solution, solve_together
-from eesvm._threads import Workers, workers
+from eesvm._threads import Workers, n_threads, workers
 from eesvm._validation import (
     InputError,
     NotFittedInputError,
@@ -44,16 +44,17 @@ from eesvm.scoring import score_windows
 _LEAST_BUDGET = 72 << 20  # bytes of the default budget; half the size of the negatives where that is more
 _MAX_BLOCK = 1024  # exemplars trained together
 _MAX_CHECKPOINT_BLOCK = 256  # so that little is lost
+_LEAST_COST, _MAX_STEEPNESS, _MAX_MARGIN = 1e-30, 1e12, 1e9  # far from where float32 or float64 give out
 _SHARE_OF_EXEMPLARS = 4  # at most 1 / this of the budget for what does not depend on the negatives
 
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """What a progress callback receives after each look at all negatives."""
+    """What a progress callback receives after each look at all negatives, or each round of cached mining."""
 
     n_done: int
     n_exemplars: int
-    n_scans: int  # looks at all negatives by the block of exemplars that is trained now
+    n_scans: int  # such looks by the block of exemplars that is trained now; rounds
     seconds: float
 
 
@@ -63,6 +64,10 @@ class LinearExemplars(BaseEstimator):
     coef_: F32
     intercept_: F32
     n_features_in_: int
+
+    def check_parameters(self) -> None:
+        """Refuse parameters that cannot be trained with."""
+        raise NotImplementedError
 
     def decision_function(self, X: Any) -> F32:
         """(n, E) scores of the windows `X` (n, d)."""
@@ -144,15 +149,17 @@ class ExemplarSVMs(LinearExemplars):
 
         With groups, such as image names, (E,) and (M,), the negatives of an exemplar's own group are not its negatives.
         """
-        self._check_parameters()
+        self.check_parameters()
         positives, rows, facts = check_training(exemplars, negatives, self.checkpoint is not None)
         groups = check_both_groups(exemplar_groups, negative_groups, len(positives), rows.shape[0])
         check_someone_is_left(*groups)
         weights, bias = check_prior(self.prior, positives.shape[1])
+        objective = Objective(self.C * self.positive_weight, self.C, self.loss == "squared_hinge", self.bias_multiplier)
+        _check_steepness(objective, positives, facts)
         problem = Problem(
             positives,
             rows,
-            Objective(self.C * self.positive_weight, self.C, self.loss == "squared_hinge", self.bias_multiplier),
+            objective,
             _margins(positives, rows, weights, bias),
             facts.squares,
             *groups,
@@ -162,7 +169,8 @@ class ExemplarSVMs(LinearExemplars):
         self._learn(solutions, weights, bias)
         return self
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
+        """Refuse parameters that cannot be trained with."""
         check_number(self.C, "C", above=0)
         check_number(self.positive_weight, "positive_weight", above=0)
         check_choice(self.loss, "loss", LOSSES)
@@ -170,6 +178,9 @@ class ExemplarSVMs(LinearExemplars):
         check_number(self.tol, "tol", minimum=1e-5, maximum=0.5)
         if self.memory_budget is not None:
             check_number(self.memory_budget, "memory_budget", minimum=1, integer=True)
+        n_threads(self.n_jobs)
+        if self.progress is not None and not callable(self.progress):
+            raise InputError(f"`progress` must be a function, got {self.progress!r}")
 
     def _solve_blocks(self, problem: Problem, facts: RowFacts, threads: Workers) -> list[Solution]:
         started, n_exemplars = time.perf_counter(), len(problem.positives)
@@ -207,10 +218,11 @@ class ExemplarSVMs(LinearExemplars):
             "loss": self.loss,
             "negatives": facts.digest,
         }
-        groups = np.equal.outer(np.unique(block.positive_groups), block.negative_groups)  # names do not matter
-        ids = np.unique(block.positive_groups, return_inverse=True)[1]
+        groups, ids = np.unique(block.positive_groups, return_inverse=True)  # which numbers they have does not matter
+        places = np.minimum(np.searchsorted(groups, block.negative_groups), len(groups) - 1)
+        places[groups[places] != block.negative_groups] = -1
         margins = block.margins
-        return digest(parameters, block.positives, margins.positives, margins.negatives, ids, np.packbits(groups))
+        return digest(parameters, block.positives, margins.positives, margins.negatives, ids, places)
 
     def _learn(self, solutions: list[Solution], weights: F32, bias: float) -> None:
         self.coef_ = np.concatenate([s.weights for s in solutions]) + weights
@@ -288,7 +300,8 @@ def check_prior(prior: Any, n_dimensions: int) -> tuple[F32, float]:
         prior = np.squeeze(prior.coef_), prior.intercept_
     try:
         first, second = prior
-        weights, bias = np.array(first, dtype=np.float32), np.array(second, dtype=np.float64)
+        with np.errstate(over="ignore"):  # what does not fit becomes infinite, and is refused as such
+            weights, bias = np.array(first, dtype=np.float32), np.array(second, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError("`prior` must be (weights, bias) or a fitted linear SVM with one weight vector") from error
     if weights.shape != (n_dimensions,) and weights.size == n_dimensions == 1:
@@ -302,13 +315,32 @@ def check_prior(prior: Any, n_dimensions: int) -> tuple[F32, float]:
     return weights, float(bias.reshape(()))
 
 
+def _check_steepness(objective: Objective, positives: F32, facts: RowFacts) -> None:
+    """Refuse a criterion that floating-point numbers cannot follow, rather than return noise."""
+    costs = objective.positive_cost, objective.negative_cost
+    if min(costs) < _LEAST_COST:
+        raise InputError(f"`C` and `positive_weight` must make costs of at least {_LEAST_COST:g}, got {min(costs):g}")
+    square = max(float(np.einsum("nd,nd->n", positives, positives).max()), float(facts.squares.max()))
+    steepness = max(costs) * (square + objective.bias_multiplier**2)
+    if steepness > _MAX_STEEPNESS:
+        raise InputError(
+            "the cost, `C` or `C` times `positive_weight`, times the squared length of the longest descriptor, bias "
+            f"feature included, is {steepness:.0e}, more than {_MAX_STEEPNESS:.0e}: scale the descriptors to a mean "
+            "length of about 20, or choose a smaller C"
+        )
+
+
 def _margins(positives: F32, negatives: Rows, weights: F32, bias: float) -> Margins:
     """What is left to do after the prior: 1 - y f_prior(x)."""
     own, others = np.ones(len(positives)), np.ones(negatives.shape[0])
     if weights.any() or bias:
-        own -= positives @ weights + bias
-        for start, block in negatives.blocks(4096):
-            others[start : start + len(block)] += block @ weights + bias
+        with np.errstate(over="ignore", invalid="ignore"):
+            own -= positives @ weights + bias
+            for start, block in negatives.blocks(4096):
+                others[start : start + len(block)] += block @ weights + bias
+        largest = max(float(np.abs(own).max()), float(np.abs(others).max()))  # NaN where products overflowed
+        if not largest <= _MAX_MARGIN:
+            raise InputError(f"`prior` scores some descriptors beyond {_MAX_MARGIN:.0e}: scale it")
     return Margins(own, others)
 
 

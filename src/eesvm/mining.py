@@ -76,6 +76,7 @@ def mine(
 
     Parameters
     ----------
+    source : a list, or anything that can be gone through again and again; a generator cannot.
     n_images : how many images are drawn; None takes all.
     images_per_round, windows_per_round : method "cached": images that a round looks at, and the most negatives that it
         adds to an exemplar, the highest scores first.
@@ -83,7 +84,15 @@ def mine(
         others up to `keep_factor` times as many, and never more than `cache_limit`.
     max_passes : method "cached": times that all images are looked at, at most.
     random_state : seeds the draw of images.
+
+    The `checkpoint` of the exemplars is for method "exact"; "cached" starts anew.
     """
+    if not isinstance(svms, ExemplarSVMs):
+        raise InputError(
+            f"`svms` must be ExemplarSVMs, got {type(svms).__name__}: other trainers have no hard negatives, and are "
+            "fitted to all of `negative_rows`"
+        )
+    svms.check_parameters()
     options = MiningOptions(images_per_round, windows_per_round, cache_limit, keep_factor, max_passes)
     check_choice(method, "method", METHODS)
     _check_options(options, n_images, random_state)
@@ -101,7 +110,7 @@ def mine(
 
 def draw_images(source: NegativeSource, n_images: int | None, random_state: int = 0) -> tuple[str | int, ...]:
     """Identifiers of `n_images` random images of the source, in its order."""
-    ids = [image.image_id for image in source]
+    ids = [image.image_id for image in _chosen(source, None)]
     if len(set(ids)) < len(ids):
         twice = next(name for k, name in enumerate(ids) if name in ids[:k])
         raise InputError(f"`source` holds the image {twice!r} twice")
@@ -121,7 +130,7 @@ def negative_rows(
     """
     wanted = None if image_ids is None else set(image_ids)
     if isinstance(source, list | tuple):
-        images = [image for image in source if wanted is None or image.image_id in wanted]
+        images = list(_chosen(source, wanted))
         if images:
             parts = PartedRows([i.descriptors for i in images], [_negatives_of(i) for i in images])
             return parts, np.array([i.image_id for i in images])[parts.part_of_row]
@@ -129,7 +138,7 @@ def negative_rows(
     for image in _chosen(source, wanted):
         counts.append(int(np.count_nonzero(_negatives_of(image))))
         ids.append(image.image_id)
-        width = np.shape(image.descriptors)[1]
+        width = image.descriptors.shape[1]
     if not ids:
         raise InputError("`source` holds no image: there is nothing to take negatives from")
 
@@ -146,8 +155,8 @@ def windows_of_class(
     class_name: str,
     max_overlap: float = 0.2,
 ) -> ImageWindows:
-    """`ImageWindows` in which windows that overlap an object of the class by an IoU of more than `max_overlap`, and
-    those that are its ground-truth box, are no negatives."""
+    """`ImageWindows` in which windows that overlap an object of the class by an IoU of more than `max_overlap` are no
+    negatives."""
     check_number(max_overlap, "max_overlap", minimum=0, maximum=1)
     objects = [instance.box for instance in instances if instance.class_name == class_name]
     overlap = overlap_with(windows.boxes, np.array(objects).reshape(-1, 4))
@@ -169,7 +178,20 @@ def _check_options(options: MiningOptions, n_images: int | None, random_state: i
 
 
 def _chosen(source: NegativeSource, wanted: set[str | int] | None) -> Iterator[ImageWindows]:
-    return (image for image in source if wanted is None or image.image_id in wanted)
+    """Images of the source, as far as they are wanted."""
+    if isinstance(source, Iterator):
+        kind = type(source).__name__
+        raise InputError(f"`source` must be a list, or something else that can be gone through again, got a {kind}")
+    for image in source:
+        if not isinstance(image, ImageWindows):
+            raise InputError(f"`source` must hold ImageWindows, got {type(image).__name__}")
+        if np.ndim(image.descriptors) != 2:
+            raise InputError(
+                f"`descriptors` of image {image.image_id!r} must have two dimensions (windows, descriptor), "
+                f"got shape {np.shape(image.descriptors)}"
+            )
+        if wanted is None or image.image_id in wanted:
+            yield image
 
 
 def _negatives_of(image: ImageWindows) -> NDArray[np.bool_]:

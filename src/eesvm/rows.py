@@ -72,7 +72,7 @@ class PartedRows:
         widths = {part.shape[1] for part in self.parts}
         if len(widths) > 1:
             raise InputError(f"`parts` must have the same number of columns, got {', '.join(map(str, sorted(widths)))}")
-        self.kept = None if kept is None else [_indices(mask) for mask in kept]
+        self.kept = None if kept is None else _kept_rows(kept, self.parts)
         sizes = [len(part) for part in (self.parts if self.kept is None else self.kept)]
         self.starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
@@ -161,33 +161,41 @@ def look_at_rows(rows: Rows, name: str, with_digest: bool = False) -> RowFacts:
     squares = np.empty(n, dtype=np.float32)
     hasher = hashlib.blake2b(f"{n} {width}".encode(), digest_size=20)
     first: F32 | None = None
-    is_constant, n_seen = True, 0
-    for start, block in rows.blocks(_CHECKED_ROWS):
-        _check_block(block, start, n_seen, width, name)
-        n_seen += len(block)
-        if n_seen > n:
-            break
+    is_constant = True
+    for start, block in checked_blocks(rows, _CHECKED_ROWS, name):
+        _check_finite(block, start, name)
         with np.errstate(over="ignore"):
             squares[start : start + len(block)] = np.einsum("nd,nd->n", block, block)
         first = block[0].copy() if first is None and len(block) else first
         is_constant = is_constant and bool((block == first).all())
         if with_digest:
             hasher.update(np.ascontiguousarray(block).data)
-    if n_seen != n:
-        raise InputError(f"`{name}` says that it has {n} rows but gives {'more' if n_seen > n else n_seen}")
     if n and squares.max() > _MAX_SQUARE:
         row = int(np.argmax(squares))
         raise InputError(f"`{name}` holds numbers too large for float32 products, the longest row is {row}: scale them")
     return RowFacts(squares, is_constant, hasher.hexdigest() if with_digest else "")
 
 
-def _check_block(block: F32, start: int, n_seen: int, width: int, name: str) -> None:
-    if block.ndim != 2 or block.shape[1] != width:
-        raise InputError(f"`{name}` must give blocks with {width} columns, got shape {block.shape} at row {start}")
-    if block.dtype != np.float32:
-        raise InputError(f"`{name}` must give blocks of float32, got {block.dtype} at row {start}")
-    if start != n_seen:
-        raise InputError(f"`{name}` must give its blocks in order, got row {start} after {n_seen} rows")
+def checked_blocks(rows: Rows, n_rows: int, name: str) -> Iterator[tuple[int, F32]]:
+    """The blocks of rows that may come from anywhere: float32, in order, and as many rows as were promised."""
+    n, width = rows.shape
+    n_seen = 0
+    for start, block in rows.blocks(n_rows):
+        if block.ndim != 2 or block.shape[1] != width:
+            raise InputError(f"`{name}` must give blocks with {width} columns, got shape {block.shape} at row {start}")
+        if block.dtype != np.float32:
+            raise InputError(f"`{name}` must give blocks of float32, got {block.dtype} at row {start}")
+        if start != n_seen:
+            raise InputError(f"`{name}` must give its blocks in order, got row {start} after {n_seen} rows")
+        n_seen += len(block)
+        if n_seen > n:
+            raise InputError(f"`{name}` says that it has {n} rows but gives more")
+        yield start, block
+    if n_seen < n:
+        raise InputError(f"`{name}` says that it has {n} rows but gives {n_seen}")
+
+
+def _check_finite(block: F32, start: int, name: str) -> None:
     try:
         check_finite(block, name)
     except InputError:
@@ -199,6 +207,8 @@ def _table(values: Any, name: str) -> np.ndarray:
     """A two-dimensional array of real numbers; its dtype stays."""
     if hasattr(values, "toarray"):
         raise InputError(f"`{name}` must be a dense table, got a sparse one: call its `toarray()` first")
+    if np.ma.is_masked(values):
+        raise InputError(f"`{name}` has masked entries: fill them, or leave their rows out")
     try:
         table = np.asanyarray(values)
     except ValueError as error:
@@ -217,6 +227,22 @@ def _float32(values: np.ndarray) -> F32:
         return np.ascontiguousarray(values, dtype=np.float32)
 
 
-def _indices(mask: Any) -> NDArray[np.int64]:
-    mask = np.asarray(mask)
-    return np.flatnonzero(mask) if mask.dtype == bool else mask.astype(np.int64)
+def _kept_rows(kept: Sequence[np.ndarray], parts: Sequence[np.ndarray]) -> list[NDArray[np.int64]]:
+    """Masks and indices as indices."""
+    if len(kept) != len(parts):
+        raise InputError(f"`kept` must have one entry for each of {len(parts)} parts, got {len(kept)}")
+    return [
+        _indices(np.asarray(mask), len(part), number)
+        for number, (mask, part) in enumerate(zip(kept, parts, strict=True))
+    ]
+
+
+def _indices(mask: np.ndarray, n: int, number: int) -> NDArray[np.int64]:
+    if mask.dtype == bool:
+        if mask.shape != (n,):
+            raise InputError(f"`kept[{number}]` must have shape ({n},), got {mask.shape}")
+        return np.flatnonzero(mask)
+    indices = mask.astype(np.int64)
+    if indices.ndim != 1 or (np.diff(indices, prepend=-1, append=n) <= 0).any():
+        raise InputError(f"`kept[{number}]` must be a mask or increasing numbers of rows from 0 to {n - 1}")
+    return indices

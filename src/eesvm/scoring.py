@@ -19,7 +19,7 @@ import numpy as np
 from eesvm._files import atomic_write
 from eesvm._threads import product_threads
 from eesvm._validation import InputError, check_finite, check_number
-from eesvm.rows import F32, Rows, as_float32, as_rows
+from eesvm.rows import F32, Rows, as_float32, as_rows, checked_blocks
 
 _BLOCK_BYTES = 1 << 22  # of scores that are computed together
 
@@ -56,7 +56,7 @@ def score_windows(
         if isinstance(out, str | os.PathLike):
             return _score_into_file(rows, weights, offsets, n_rows, out)
         scores = np.empty(shape, dtype=np.float32) if out is None else _checked_out(out, shape)
-        for start, block in rows.blocks(n_rows):
+        for start, block in checked_blocks(rows, n_rows, "windows"):
             _score(start, block, weights, offsets, scores[start : start + len(block)])
     return scores
 
@@ -93,7 +93,7 @@ def _score_into_file(rows: Rows, weights: F32, biases: F32, n_rows: int, path: s
 
 
 def _score_blocks(rows: Rows, weights: F32, biases: F32, n_rows: int) -> Iterator[F32]:
-    for start, block in rows.blocks(n_rows):
+    for start, block in checked_blocks(rows, n_rows, "windows"):
         scores = np.empty((len(block), len(weights)), dtype=np.float32)
         _score(start, block, weights, biases, scores)
         yield scores

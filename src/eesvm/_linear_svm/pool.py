@@ -143,6 +143,12 @@ class Pool:
             return True
         return self.n_bytes(n_new) <= self.budget.n_bytes
 
+    def least_budget(self, n_new: int) -> int:
+        """Bytes that allow for `n_new` more negatives; some arrays grow with the budget, so it is tried out."""
+        while not self.has_room(n_new):
+            self.budget = Budget(self.n_bytes(n_new))
+        return self.budget.n_bytes
+
     def n_bytes(self, n_new: int) -> int:
         """Most memory that the pool and the work on it take once `n_new` negatives have come in."""
         n, n_pool, width = len(self), len(self.indices) + n_new, self.positives.shape[1]

@@ -136,9 +136,10 @@ class _Training:
 def _halves(pool: Pool, waiting: NDArray[np.intp], n_new: int) -> Iterator[Pool]:
     """The exemplars that are not done as two pools, one after the other; an error where there is nothing to split."""
     if len(pool) == 1:
+        given, needed = pool.budget.n_bytes, pool.least_budget(n_new)
         raise InputError(
-            f"`memory_budget` is too small: one exemplar needs at least {pool.n_bytes(n_new):,} bytes, "
-            f"got {pool.budget.n_bytes:,}"
+            f"`memory_budget` is too small: one exemplar needs at least {needed:,} bytes, got {given:,}; "
+            "None takes as much as is needed"
         )
     parts = pool.split([half for half in np.array_split(waiting, 2) if len(half)])
     while parts:
