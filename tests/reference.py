@@ -40,13 +40,17 @@ def left_out_allowance(problem, min_recall):
 def brute_force(problem, min_recall=1.0):
     """The least loss over all thresholds, or None where no thresholds are feasible.
 
-    A threshold matters only through what it accepts, so each exemplar tries every score of its column (and -inf, +inf).
+    A threshold matters only through what it accepts, so each exemplar tries every score of its column (and -inf, +inf,
+    and its bounds), as far as the bounds allow.
     """
     choices = []
     for j in range(problem.positive_scores.shape[1]):
         positives, negatives = problem.positive_scores[:, j], problem.negative_scores[:, j]
         options = set()
-        for threshold in [-np.inf, np.inf, *positives, *negatives]:
+        lower, upper = problem.lower_thresholds[j], problem.upper_thresholds[j]
+        for threshold in [-np.inf, np.inf, lower, upper, *positives, *negatives]:
+            if not lower <= threshold <= upper:
+                continue
             wins = accepted_by(positives, threshold)
             if problem.forbidden is not None:
                 wins = frozenset(p for p in wins if not problem.forbidden[p, j])
@@ -66,12 +70,17 @@ def brute_force(problem, min_recall=1.0):
 def mixed_integer_program(problem, min_recall=1.0):
     """The least loss by a compact integer program, or None where it is infeasible.
 
-    x[j, k]: exemplar j accepts exactly what scores at least the k-th highest value of its positives; y[n]: negative n
-    is accepted; z[p]: positive p is left out.
+    x[j, k]: exemplar j accepts exactly what scores at least the k-th highest value of its positives, or its threshold is
+    at the upper bound; y[n]: negative n is accepted; z[p]: positive p is left out.
     """
     n_positives, n_exemplars = problem.positive_scores.shape
     n_negatives = len(problem.negative_scores)
-    pairs = [(j, value) for j in range(n_exemplars) for value in sorted(set(problem.positive_scores[:, j].tolist()))]
+    pairs = [
+        (j, value)
+        for j in range(n_exemplars)
+        for value in sorted(set(problem.positive_scores[:, j].tolist()))
+        if value > problem.lower_thresholds[j]
+    ]
     n_x = len(pairs)
     n_variables = n_x + n_negatives + n_positives
     objective = np.concatenate([np.zeros(n_x), problem.negative_weights, np.zeros(n_positives)])
@@ -91,7 +100,16 @@ def mixed_integer_program(problem, min_recall=1.0):
         for n in range(n_negatives):
             if problem.negative_scores[n, j] >= value:
                 add([(n_x + n, 1), (k, -1)], 0, np.inf)
+    for n in range(n_negatives):  # what scores above an upper threshold is accepted
+        if any(s > t for s, t in zip(problem.negative_scores[n], problem.upper_thresholds, strict=True)):
+            add([(n_x + n, 1)], 1, 1)
     for p in range(n_positives):  # covered or left out
+        if any(
+            problem.positive_scores[p, j] > problem.upper_thresholds[j]
+            and (problem.forbidden is None or not problem.forbidden[p, j])
+            for j in range(n_exemplars)
+        ):
+            continue
         entries = [
             (k, 1)
             for k, (j, value) in enumerate(pairs)

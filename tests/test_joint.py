@@ -123,6 +123,26 @@ def test_across_images_forbids_pairs_of_one_image():
     assert result.loss >= JointCalibrator().fit(S, y).result_.loss
 
 
+@pytest.mark.parametrize("sigmoid", [False, True])
+def test_bounds_on_thresholds_reach_the_problem(sigmoid):
+    S, y, _, _ = table(dtype=np.float32)
+    lower = [-np.inf, 0.5, -np.inf, np.inf, -1]
+    upper = [np.inf, 0.5, 1, np.inf, 0]
+    calibrator = JointCalibrator(sigmoid=sigmoid, min_recall=0.8, lower_thresholds=lower, upper_thresholds=upper).fit(
+        S, y
+    )
+    problem = CalibrationProblem(S[y == 1], S[y == 0], lower_thresholds=lower, upper_thresholds=upper)
+    result = solve(problem, min_recall=0.8)
+    np.testing.assert_array_equal(calibrator.thresholds_, result.thresholds)
+    assert calibrator.thresholds_[1] == 0.5
+    assert calibrator.active_.tolist() == [True, True, True, False, True]
+    assert calibrator.result_.loss == loop_over_pairs(S, calibrator.thresholds_)[y == 0].sum()
+    assert calibrator.lower_thresholds is lower  # as it was given
+    assert np.isneginf(calibrator.transform(S)[:, 3]).all() or sigmoid
+    free = JointCalibrator(sigmoid=sigmoid, min_recall=0.8).fit_problem(problem)
+    np.testing.assert_array_equal(free.thresholds_, result.thresholds)
+
+
 def test_own_image_pairs_and_covered_pairs_agree_with_loops():
     S, y, groups, exemplar_groups = table()
     forbidden = own_image_pairs(groups, exemplar_groups, y == 1, 5)
@@ -217,6 +237,11 @@ def test_images_must_fit_together(exemplar_groups, groups, message):
         ({"criterion": "mse"}, "`criterion` must be one of 'least_squares', 'platt', got 'mse'"),
         ({"min_positives": 0}, "`min_positives` must be >= 1, got 0"),
         ({"n_jobs": 0}, "`n_jobs` must be >= 1, got 0"),
+        ({"upper_thresholds": np.zeros(4)}, "`upper_thresholds` must have shape (5,), got (4,)"),
+        (
+            {"lower_thresholds": np.ones(5), "upper_thresholds": np.zeros(5)},
+            "`lower_thresholds` must be <= `upper_thresholds`, got 1 and 0 for exemplar 0",
+        ),
     ],
 )
 def test_bad_parameters_are_refused_in_fit(options, message):

@@ -1,5 +1,6 @@
 """The problem itself: thresholds, loss and feasibility against loops, ties, extremes, bad input."""
 
+import itertools
 import math
 import re
 
@@ -83,11 +84,19 @@ def test_thresholds_survive_rounding(data, dtype):
         neighbours = [np.nextafter(dtype(base), dtype(limit)) for limit in (base, np.inf, -np.inf)]
     values = st.one_of(st.sampled_from([v for v in neighbours if np.isfinite(v)]), st.floats(**limits).map(dtype))
     table = data.draw(hnp.arrays(dtype, (6, 2), elements=values, fill=st.nothing()))
-    problem = CalibrationProblem(table[:3], table[3:])
-    result = solve(problem, method="algorithm1")
-    assert result.thresholds.dtype == dtype
-    assert problem.is_feasible(result.thresholds)
-    assert result.loss == reference.brute_force(problem)
+    limits = st.one_of(values, st.just(np.inf), st.just(-np.inf))
+    bounds = np.sort(data.draw(hnp.arrays(dtype, (2, 2), elements=limits, fill=st.nothing())), axis=0)
+    for lower, upper in ([None, None], bounds, [None, bounds[0]]):
+        problem = CalibrationProblem(table[:3], table[3:], lower_thresholds=lower, upper_thresholds=upper)
+        best = reference.brute_force(problem)
+        if best is None:
+            with pytest.raises(InputError, match="cannot be covered"):
+                solve(problem, method="algorithm1")
+            continue
+        result = solve(problem, method="algorithm1")
+        assert result.thresholds.dtype == dtype
+        assert problem.is_feasible(result.thresholds)
+        assert result.loss == best
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -173,11 +182,90 @@ def test_one_exemplar_constant_and_repeated_columns_work_and_are_noted():
         ((np.zeros((2, 1)), np.zeros((2, 1)), None, [1e308, 1e308]), "`negative_weights` must have a finite sum"),
         ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, [[0], [1]]), "`forbidden` must be an array of booleans, got dtype int64"),
         ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, [[True]]), "`forbidden` must have the shape of `positive_scores`, (2, 1), got (1, 1)"),
+        ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, None, [0, 0]), "`lower_thresholds` must have shape (1,), got (2,)"),
+        ((np.zeros((2, 2)), np.zeros((2, 2)), None, None, None, [0, [1, 2]]), "`lower_thresholds` must have shape (2,), got a ragged list"),
+        ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, None, None, 3.0), "`upper_thresholds` must have shape (1,), got ()"),
+        ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, None, None, [math.nan]), "`upper_thresholds` must be numbers; +inf switches an exemplar off, NaN means nothing"),
+        ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, None, [None]), "`lower_thresholds` must be numbers; +inf switches an exemplar off, NaN means nothing"),
+        ((np.zeros((2, 2)), np.zeros((2, 2)), None, None, None, [0, 2], [0, 1.5]), "`lower_thresholds` must be <= `upper_thresholds`, got 2 and 1.5 for exemplar 1"),
+        ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, None, [math.inf], [0]), "`lower_thresholds` must be <= `upper_thresholds`, got inf and 0 for exemplar 0"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_sentence(arguments, sentence):
     with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
         CalibrationProblem(*arguments)
+
+
+def test_bounds_are_kept_in_the_dtype_of_the_scores():
+    free = CalibrationProblem(np.zeros((2, 2), np.float32), np.zeros((2, 2), np.float32))
+    assert free.lower_thresholds.tolist() == [-np.inf, -np.inf]
+    assert free.upper_thresholds.tolist() == [np.inf, np.inf]
+    assert free.lower_thresholds.dtype == free.upper_thresholds.dtype == np.float32
+    bounded = CalibrationProblem([[0, 0]], [[0, 0]], lower_thresholds=[1, -np.inf], upper_thresholds=[2, 2])
+    assert bounded.lower_thresholds.dtype == bounded.upper_thresholds.dtype == np.float64
+    assert repr(bounded) == "CalibrationProblem(2 exemplars, 1 positives, 1 negatives, bounded thresholds)"
+
+
+def test_feasible_thresholds_keep_their_bounds():
+    problem = CalibrationProblem(
+        [[3.0, 3.0]], [[0.0, 0.0]], lower_thresholds=[1, -np.inf], upper_thresholds=[2, np.inf]
+    )
+    assert problem.is_feasible([1, np.inf])
+    assert problem.is_feasible([2, -np.inf])
+    assert not problem.is_feasible([0.5, 0])
+    assert not problem.is_feasible([2.5, 0])
+    assert not problem.is_feasible([np.inf, 0])
+    assert not problem.is_within_bounds([np.inf, 0])
+    assert problem.forced().tolist() == [False]
+    assert CalibrationProblem([[3.0]], [[1.0], [2.0]], upper_thresholds=[1]).forced().tolist() == [False, True]
+
+
+@settings(deadline=None, max_examples=500)
+@given(st.floats(allow_nan=False), st.floats(allow_nan=False, allow_infinity=False, width=32))
+def test_rounding_a_bound_moves_no_window(bound, score):
+    """A float64 bound among float32 scores: on the same side of every score as before."""
+    near = np.float32(score)
+    with np.errstate(over="ignore"):
+        scores = np.array([near, np.nextafter(near, np.float32(np.inf)), np.nextafter(near, np.float32(-np.inf))])
+        scores = np.append(scores, np.clip(np.float64(bound), -3.4e38, 3.4e38).astype(np.float32))
+    scores = scores[np.isfinite(scores)][:, None]
+    locked = CalibrationProblem(scores, scores, lower_thresholds=[bound], upper_thresholds=[bound])
+    assert locked.lower_thresholds.dtype == np.float32
+    assert locked.lower_thresholds[0] == locked.upper_thresholds[0]
+    assert ((scores > locked.upper_thresholds[0]) == (scores > np.float64(bound))).all()
+    assert locked.is_within_bounds([bound])  # the value as given, too
+    assert locked.is_within_bounds(locked.upper_thresholds)
+
+
+@settings(deadline=None, max_examples=300)
+@given(problems(forbidden=False, bounds=True))
+def test_candidates_keep_the_bounds_and_reach_the_optimum(problem):
+    candidates = [problem.candidate_thresholds(j) for j in range(problem.n_exemplars)]
+    for j, values in enumerate(candidates):
+        assert (np.diff(values) < 0).all()
+        assert (problem.lower_thresholds[j] <= values).all()
+        assert (values <= problem.upper_thresholds[j]).all()
+    losses = [problem.loss(t) for t in itertools.product(*candidates) if problem.is_feasible(t)]
+    assert min(losses, default=None) == reference.brute_force(problem)
+
+
+def test_candidates_between_bounds():
+    # From high to low: + - + + - -, as in the paper's figure.
+    scores = [[6.0], [4.0], [3.0]], [[5.0], [2.0], [1.0]]
+
+    def candidates(lower, upper):
+        problem = CalibrationProblem(*scores, lower_thresholds=[lower], upper_thresholds=[upper])
+        return problem.candidate_thresholds(0).tolist()
+
+    assert candidates(-np.inf, np.inf) == [5.5, 2.5]
+    assert candidates(2.75, np.inf) == [5.5, 2.75]
+    assert candidates(3.5, np.inf) == [5.5, 4 - 0.5]
+    assert candidates(4, 7) == [5.5]
+    assert candidates(-np.inf, 5) == [5, 2.5]
+    assert candidates(-np.inf, 4.5) == [2.5]  # the positives up to there come without a negative
+    assert candidates(-np.inf, 2) == [2]
+    assert candidates(1.5, 1.5) == [1.5]
+    assert candidates(np.inf, np.inf) == [np.inf]
 
 
 def test_wrong_thresholds_are_refused():

@@ -25,7 +25,13 @@ def solve_or_none(problem, **options):
     try:
         return solve(problem, **options)
     except InputError as error:
-        if "cannot be covered, because `forbidden` bars every exemplar" not in str(error):
+        reasons = ["`forbidden` bars every exemplar"]
+        if (problem.lower_thresholds > -np.inf).any():
+            reasons += [
+                "`lower_thresholds` bars every exemplar",
+                "`forbidden` and `lower_thresholds` bar every exemplar",
+            ]
+        if not any(f"cannot be covered, because {reason}" in str(error) for reason in reasons):
             raise
         return None
 
@@ -33,6 +39,10 @@ def solve_or_none(problem, **options):
 def check_evidence(problem, result, min_recall=1.0):
     """What every result promises, whatever the method."""
     assert problem.is_feasible(result.thresholds, min_recall)
+    assert (problem.lower_thresholds <= result.thresholds).all()
+    assert (result.thresholds <= problem.upper_thresholds).all()
+    assert result.thresholds.dtype == problem.positive_scores.dtype
+    assert result.min_recall == min_recall
     assert result.loss == problem.loss(result.thresholds) == pytest.approx(reference.loss(problem, result.thresholds))
     assert 0 <= result.lower_bound <= result.loss
     covered = reference.covered(problem, result.thresholds)
@@ -41,10 +51,12 @@ def check_evidence(problem, result, min_recall=1.0):
         j = result.assignment[p]
         assert problem.positive_scores[p, j] > result.thresholds[j]
         assert problem.forbidden is None or not problem.forbidden[p, j]
-    assert (result.active == np.isfinite(result.thresholds)).all()
+    assert (result.active == (result.thresholds < np.inf)).all()
     losses, bounds = [h[1] for h in result.history], [h[2] for h in result.history]
     assert losses == sorted(losses, reverse=True)
     assert bounds == sorted(bounds)
+    if result.history:
+        assert result.history[-1][1:] == pytest.approx((result.loss, result.lower_bound))
 
 
 @thorough
@@ -62,6 +74,24 @@ def test_searches_equal_brute_force_and_the_integer_program(problem, min_recall)
         assert result.loss == pytest.approx(best, abs=1e-9)
         assert result.loss == pytest.approx(program, abs=1e-6)
         assert result.lower_bound == result.loss  # the weights are quarters: sums are exact
+        check_evidence(problem, result, min_recall)
+
+
+@settings(thorough, max_examples=1500)
+@given(problems(bounds=True), st.sampled_from(RECALL_FLOORS))
+def test_bounded_thresholds_equal_brute_force_and_the_integer_program(problem, min_recall):
+    best = reference.brute_force(problem, min_recall)
+    program = reference.mixed_integer_program(problem, min_recall)
+    for method in ("exact", "algorithm1", "exhaustive"):
+        result = solve_or_none(problem, method=method, min_recall=min_recall)
+        if best is None:
+            assert result is None
+            assert program is None
+            continue
+        assert result.status == "optimal"
+        assert result.loss == pytest.approx(best, abs=1e-9)
+        assert result.loss == pytest.approx(program, abs=1e-6)
+        assert result.lower_bound == result.loss
         check_evidence(problem, result, min_recall)
 
 
@@ -99,6 +129,107 @@ def test_a_stopped_search_is_feasible_and_its_bound_holds(problem, min_recall, n
         if "gap" in options:
             assert stopped.gap <= 0.3
     check_evidence(problem, complete, min_recall)
+
+
+@settings(quick, max_examples=500)
+@given(
+    problems(max_exemplars=6, max_positives=9, max_negatives=30, bounds=True),
+    st.sampled_from(RECALL_FLOORS),
+    st.integers(1, 12),
+)
+def test_a_stopped_search_keeps_the_bounds_on_thresholds(problem, min_recall, node_limit):
+    complete = solve_or_none(problem, method="algorithm1", min_recall=min_recall)
+    if complete is None:
+        return
+    check_evidence(problem, complete, min_recall)
+    seen = []
+    for options in (
+        {"node_limit": node_limit},
+        {"time_limit": 0.0},
+        {"gap": 0.3},
+        {"method": "greedy"},
+        {"method": "exhaustive", "node_limit": node_limit},
+        {"node_limit": node_limit, "start": complete.thresholds},
+        {"node_limit": node_limit, "start": np.zeros(problem.n_exemplars)},
+        {"node_limit": node_limit, "observations": ()},
+    ):
+        stopped = solve(
+            problem, **{"method": "algorithm1", "min_recall": min_recall, "progress": seen.append} | options
+        )
+        check_evidence(problem, stopped, min_recall)
+        assert stopped.lower_bound <= complete.loss <= stopped.loss
+        if stopped.status == "gap_reached":
+            assert stopped.gap <= 0.3
+    assert all(state.lower_bound <= complete.loss <= state.loss for state in seen)
+    assert solve(problem, min_recall=min_recall, start=complete.thresholds, node_limit=1).loss == complete.loss
+
+
+@quick
+@given(problems(max_exemplars=5, max_positives=6, max_negatives=12, bounds=True), st.data())
+def test_locks_at_an_optimal_solution_cost_nothing(problem, data):
+    before = solve_or_none(problem)
+    if before is None:
+        return
+    locked = np.array(data.draw(st.lists(st.booleans(), min_size=problem.n_exemplars, max_size=problem.n_exemplars)))
+    lower = np.where(locked, before.thresholds, problem.lower_thresholds)
+    upper = np.where(locked, before.thresholds, problem.upper_thresholds)
+    again = bounded(problem, lower, upper)
+    after = solve(again)
+    check_evidence(again, after)
+    assert after.loss == before.loss
+    assert (after.thresholds[locked] == before.thresholds[locked]).all()
+    relaxed = solve(bounded(problem, None, problem.upper_thresholds))  # fewer rules, no larger loss
+    assert relaxed.loss <= before.loss
+
+
+@quick
+@given(problems(max_exemplars=5, max_positives=6, max_negatives=12, bounds=True))
+def test_an_exemplar_that_is_locked_off_is_as_good_as_absent(problem):
+    if problem.n_exemplars == 1:
+        return
+    lower, upper = problem.lower_thresholds.copy(), problem.upper_thresholds.copy()
+    lower[0] = upper[0] = np.inf
+    without = CalibrationProblem(
+        problem.positive_scores[:, 1:],
+        problem.negative_scores[:, 1:],
+        problem.positive_weights,
+        problem.negative_weights,
+        None if problem.forbidden is None else problem.forbidden[:, 1:],
+        lower[1:],
+        upper[1:],
+    )
+    off, absent = solve_or_none(bounded(problem, lower, upper)), solve_or_none(without)
+    assert (off is None) == (absent is None)
+    if off is not None:
+        assert not off.active[0]
+        assert off.loss == absent.loss
+        assert (off.thresholds[1:] == absent.thresholds).all()
+
+
+@quick
+@given(problems(max_exemplars=4, max_positives=6, max_negatives=12), st.data())
+def test_thresholds_that_are_all_locked_are_judged_as_they_are(problem, data):
+    values = st.one_of(st.integers(-17, 17).map(lambda i: i / 4), st.sampled_from([-np.inf, np.inf]))
+    thresholds = data.draw(st.lists(values, min_size=problem.n_exemplars, max_size=problem.n_exemplars))
+    locked = bounded(problem, thresholds, thresholds)
+    result = solve_or_none(locked)
+    assert (result is not None) == problem.is_feasible(thresholds) == locked.is_feasible(thresholds)
+    if result is not None:
+        assert (result.thresholds == thresholds).all()
+        assert result.loss == result.lower_bound == problem.loss(thresholds)
+
+
+def bounded(problem, lower, upper):
+    """The same problem with other bounds on its thresholds."""
+    return CalibrationProblem(
+        problem.positive_scores,
+        problem.negative_scores,
+        problem.positive_weights,
+        problem.negative_weights,
+        problem.forbidden,
+        lower,
+        upper,
+    )
 
 
 @quick
@@ -179,6 +310,111 @@ def test_weights_that_do_not_add_up_exactly_still_give_a_bound():
     assert result.lower_bound < result.loss  # given away to rounding
     assert result.gap < 1e-12
     assert result.loss == pytest.approx(reference.mixed_integer_program(problem), rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_bounds_agree_with_the_integer_program_on_medium_problems(seed):
+    rng = np.random.default_rng(seed)
+    middle, half = rng.normal(size=6), rng.exponential(1.0, size=6)
+    problem = random_problem(
+        seed,
+        12,
+        60,
+        6,
+        negative_weights=rng.random(60) if seed % 2 else rng.integers(0, 5, 60),
+        lower_thresholds=np.where(rng.random(6) < 0.5, middle - half, -np.inf),
+        upper_thresholds=np.where(rng.random(6) < 0.3, middle + half, np.inf),
+    )
+    for min_recall in (0.5, 0.8):
+        result = solve_or_none(problem, method="algorithm1", min_recall=min_recall)
+        program = reference.mixed_integer_program(problem, min_recall)
+        assert (result is None) == (program is None)
+        if result is not None:
+            assert result.status == "optimal"
+            assert result.loss == pytest.approx(program)
+            assert result.gap < 1e-12
+            check_evidence(problem, result, min_recall)
+
+
+def test_bounds_on_thresholds_by_hand():
+    # Exemplar 0 covers both positives at the price of one negative; 1 covers the second only, at two.
+    positives, negatives = [[5.0, 0.0], [3.0, 1.0]], [[4.0, 2.0], [0.0, 3.0], [-1.0, -1.0]]
+
+    def best(**options):
+        problem = CalibrationProblem(positives, negatives, **options)
+        result = solve(problem)
+        check_evidence(problem, result)
+        return result.loss, result.thresholds.tolist()
+
+    inf = np.inf
+    assert best() == (1, [1.5, inf])
+    assert best(lower_thresholds=[2, -inf]) == (1, [2, inf])  # raised, and still under 3
+    assert best(lower_thresholds=[3, -inf]) == (2, [4.5, -0.5])  # 3 is not above 3: 1 covers it
+    assert best(upper_thresholds=[inf, 2.5]) == (2, [1.5, 2.5])  # the negative at 3 is paid for, whoever covers
+    assert best(upper_thresholds=[inf, 3]) == (1, [1.5, 3])  # nothing is above 3
+    assert best(upper_thresholds=[inf, 1.5]) == (2, [1.5, -0.5])  # both are paid for: the rest is free
+    assert best(lower_thresholds=[0, inf], upper_thresholds=[0, inf]) == (1, [0, inf])
+    assert best(lower_thresholds=[-0.5, inf], upper_thresholds=[-0.5, inf]) == (2, [-0.5, inf])
+    assert best(upper_thresholds=[-inf, inf]) == (3, [-inf, -0.5])
+    locked = CalibrationProblem(positives, negatives, lower_thresholds=[inf, inf], upper_thresholds=[inf, inf])
+    sentence = (
+        "2 positives, the first is 0, cannot be covered, because `lower_thresholds` bars every exemplar: "
+        "lower a threshold or `min_recall`, now 1"
+    )
+    with pytest.raises(InputError, match=f"^{sentence}$"):
+        solve(locked)
+    mixed = CalibrationProblem(
+        positives, negatives, forbidden=[[False, True], [False, False]], lower_thresholds=[5, -inf]
+    )
+    sentence = (
+        "positive 0 cannot be covered, because `forbidden` and `lower_thresholds` bar every exemplar: "
+        "allow a pair, lower a threshold or `min_recall`, now 1"
+    )
+    with pytest.raises(InputError, match=f"^{sentence}$"):
+        solve(mixed)
+    assert solve(mixed, min_recall=0.5).loss == 2
+
+
+@pytest.mark.parametrize("method", ["algorithm1", "exhaustive", "greedy"])
+def test_progress_and_gap_count_what_is_fixed(method):
+    # Two negatives are accepted in any case, one more for the second positive.
+    problem = CalibrationProblem([[5.0], [1.0]], [[4.0], [3.0], [2.0], [0.0]], upper_thresholds=[2.5])
+    seen = []
+    result = solve(problem, method=method, progress=seen.append)
+    assert (result.loss, result.lower_bound, result.status) == (3, 3, "optimal")
+    assert (seen[-1].loss, result.history[-1][1]) == (3, 3)
+    assert min(state.loss for state in seen) == 3
+    if method == "algorithm1":
+        assert [leaf["loss"] for leaf in result.statistics["leaves"]] == [3]
+
+
+def test_a_fixed_loss_of_uneven_weights_gives_rounding_away():
+    rng = np.random.default_rng(3)
+    problem = random_problem(3, 12, 60, 6, negative_weights=rng.random(60), upper_thresholds=np.full(6, 1.0))
+    result = solve(problem, method="algorithm1")
+    everything = solve(bounded(problem, None, np.full(6, -np.inf)), method="algorithm1")
+    for found in (result, everything):
+        assert found.status == "optimal"
+        assert found.lower_bound < found.loss
+        assert found.gap < 1e-12
+    assert everything.loss == problem.negative_weights.sum()
+
+
+def test_old_thresholds_start_a_problem_with_other_exemplars_and_windows():
+    problem = random_problem(5, 200, 2000, 20)
+    names = [f"exemplar {j}" for j in range(20)]
+    good = solve(problem, method="algorithm1", node_limit=100_000)
+    old = dict(zip(names[:15], good.thresholds[:15], strict=True))  # five were not there before
+    start = [old.get(name, np.inf) for name in names]
+    fewer = CalibrationProblem(problem.positive_scores[10:], problem.negative_scores[:-100])
+    repaired = solve(fewer, method="algorithm1", node_limit=300, start=start)
+    check_evidence(fewer, repaired)
+    unchanged = solve(problem, method="algorithm1", node_limit=300, start=good.thresholds)
+    assert unchanged.loss <= good.loss
+    clipped = bounded(problem, np.zeros(20), np.full(20, 2.5))
+    check_evidence(
+        clipped, solve(clipped, method="algorithm1", node_limit=300, start=np.full(20, 9.0), min_recall=0.3), 0.3
+    )
 
 
 def test_the_exhaustive_tree_has_as_many_nodes_as_the_paper_says():

@@ -144,8 +144,7 @@ class _Search:
 
     def _note_leaf(self) -> None:
         self._record(None)
-        loss, n_nodes = float(self.best_loss[0]), int(self.counters[_kernels.N_NODES])
-        self.leaves.append({"seconds": self.run.seconds, "n_nodes": n_nodes, "loss": loss})
+        self.leaves.append({"seconds": self.run.seconds, "n_nodes": self.run.n_nodes, "loss": self.run.loss})
 
     def _record(self, lower_bound: float | None) -> None:
         self.run.record(float(self.best_loss[0]), lower_bound, int(self.counters[_kernels.N_NODES]))

@@ -40,7 +40,11 @@ ProgressCallback = Callable[[Progress], object]
 
 
 class Run:
-    """One run of a search: its clock, its limits, its best loss and bound so far."""
+    """One run of a search: its clock, its limits, its best loss and bound so far.
+
+    `offset` is what every solution pays on top of the losses and bounds that the search records (`fixed_loss` of the
+    ranked problem). What the run holds, reports and decides by includes it.
+    """
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class Run:
     ) -> None:
         self.time_limit, self.node_limit, self.gap = time_limit, node_limit, gap
         self.loss, self.lower_bound, self.n_nodes = math.inf, 0.0, 0
+        self.offset = 0.0
         self.history: list[tuple[float, float, float]] = []
         self.is_interrupted = False
         self._progress = progress
@@ -64,6 +69,8 @@ class Run:
 
     def record(self, loss: float | None = None, lower_bound: float | None = None, n_nodes: int | None = None) -> None:
         """Note a new state of the search; worse losses and weaker bounds than those held change nothing."""
+        loss = None if loss is None else loss + self.offset
+        lower_bound = None if lower_bound is None else lower_bound + self.offset
         better = (loss is not None and loss < self.loss) or (lower_bound is not None and lower_bound > self.lower_bound)
         self.loss = min(self.loss, math.inf if loss is None else loss)
         self.lower_bound = max(self.lower_bound, 0.0 if lower_bound is None else lower_bound)

@@ -45,14 +45,17 @@ def solve(
 
     Parameters
     ----------
-    problem : the scores, weights and forbidden pairs.
+    problem : the scores, weights, forbidden pairs and bounds on the thresholds.
     method : "exact" (the default), "algorithm1" (the paper's search), "exhaustive" (its full tree, for tiny problems)
         or "greedy" (the first leaf of Algorithm 1).
     time_limit : seconds after which the best solution so far is returned; Ctrl-C has the same effect at any time. The
         clock is looked at once the scores are ranked (about a second for 10 million of them) and then all along.
     gap : stop when (loss - lower_bound) / loss is proven to be at most this.
     min_recall : share of the positives' weight that must be covered, in (0, 1].
-    start : (E,) thresholds to begin with; what they leave uncovered is covered first. "exact" and "algorithm1" only.
+    start : (E,) thresholds to begin with; what they leave uncovered is covered first, and what lies out of bounds is
+        moved to the nearest bound. They need not come from the same problem: after windows were added or removed the
+        old thresholds are a good start as they are, and exemplars that are new start at +inf (from a dictionary by
+        name: `[old.get(name, np.inf) for name in names]`). "exact" and "algorithm1" only.
     progress : called with a `Progress` a few times a second and at every improvement.
     random_state : seeds the random order of the positives when observation 4 is off.
     n_jobs : threads that sort the scores; the result does not depend on it.
@@ -70,6 +73,7 @@ def solve(
     run = Run(time_limit, node_limit, gap, progress)
     with run.patient_with_interrupts():
         ranked = rank(problem, min_recall, n_jobs)
+        run.offset = ranked.fixed_loss
         levels, status, statistics = _search(
             problem, ranked, run, method, start, observations, skip_satisfied, random_state
         )
@@ -119,7 +123,7 @@ def _finish(
     """Turn levels into thresholds and judge them by the scores themselves, independently of the search."""
     thresholds = levels_to_thresholds(problem, ranked.delta, levels)
     if not problem.is_feasible(thresholds, min_recall):
-        raise RuntimeError("the search returned thresholds that leave too many positives uncovered: this is a bug")
+        raise RuntimeError("the search returned thresholds that are not feasible: this is a bug")
     loss = problem.loss(thresholds)
     return CalibrationResult(
         thresholds=thresholds,
@@ -133,6 +137,7 @@ def _finish(
         seconds=run.seconds,
         history=run.history,
         statistics=statistics | {"n_positives": problem.n_positives, "n_negatives": problem.n_negatives},
+        min_recall=min_recall,
     )
 
 

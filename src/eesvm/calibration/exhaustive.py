@@ -38,7 +38,8 @@ def exhaustive(ranked: RankedProblem, run: Run) -> tuple[NDArray[np.int32], str,
         run.record(loss=float(best_loss[0]), n_nodes=int(counters[_kernels.N_NODES]))
         status = "optimal" if outcome == _kernels.FINISHED else run.stop_reason()
     if status == "optimal":
-        run.record(lower_bound=run.loss - ranked.rounding_slack(run.loss))
+        loss = float(best_loss[0])
+        run.record(lower_bound=loss - ranked.rounding_slack(loss))
     n_leaves = int(counters[_kernels.N_LEAVES])
     return best_levels, status, {"n_leaves": n_leaves, "tree_size": tree_size(ranked.n_exemplars, n_levels)}
 

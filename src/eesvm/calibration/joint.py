@@ -38,6 +38,7 @@ class JointCalibrator(ScoreCalibrator):
     method, min_recall, time_limit, node_limit, gap, start, progress : of the search, see `solve`.
     exemplar_groups : (E,) the image each exemplar comes from. With it `fit` needs `groups`, the image of each window,
         and an exemplar cannot cover the windows of its own image. Default: it can, as in the paper.
+    lower_thresholds, upper_thresholds : (E,) bounds on the thresholds, equal values lock one; see `CalibrationProblem`.
     criterion, min_positives, max_negatives_per_positive : of the sigmoids, see `SigmoidCalibrator`.
     random_state : int >= 0, seeds the search and the draw of negatives.
     n_jobs : threads; the result does not depend on it.
@@ -60,6 +61,8 @@ class JointCalibrator(ScoreCalibrator):
         node_limit: int | None = None,
         gap: float = 0.0,
         exemplar_groups: ArrayLike | None = None,
+        lower_thresholds: ArrayLike | None = None,
+        upper_thresholds: ArrayLike | None = None,
         criterion: str = "least_squares",
         min_positives: int = 2,
         max_negatives_per_positive: int | None = 10_000,
@@ -75,6 +78,8 @@ class JointCalibrator(ScoreCalibrator):
         self.node_limit = node_limit
         self.gap = gap
         self.exemplar_groups = exemplar_groups
+        self.lower_thresholds = lower_thresholds
+        self.upper_thresholds = upper_thresholds
         self.criterion = criterion
         self.min_positives = min_positives
         self.max_negatives_per_positive = max_negatives_per_positive
@@ -88,14 +93,24 @@ class JointCalibrator(ScoreCalibrator):
         scores, is_positive, classes = self._check_training(S, y)
         forbidden = own_image_pairs(groups, self.exemplar_groups, is_positive, scores.shape[1])
         names = getattr(self, "feature_names_in_", None)
-        self.fit_problem(CalibrationProblem(scores[is_positive], scores[~is_positive], forbidden=forbidden))
+        problem = CalibrationProblem(
+            scores[is_positive],
+            scores[~is_positive],
+            forbidden=forbidden,
+            lower_thresholds=self.lower_thresholds,
+            upper_thresholds=self.upper_thresholds,
+        )
+        self.fit_problem(problem)
         if names is not None:
             self.feature_names_in_ = names
         self.classes_ = classes
         return self
 
     def fit_problem(self, problem: CalibrationProblem) -> Self:
-        """Search thresholds for a problem as it is, with its weights and forbidden pairs; labels are 0 and 1."""
+        """Search thresholds for a problem as it is, with its weights, forbidden pairs and bounds; labels are 0 and 1.
+
+        The calibrator's own `exemplar_groups` and bounds on thresholds are for `fit`, which makes a problem of them.
+        """
         check_sigmoid_options(self)
         for stale in ("feature_names_in_", "exemplar_names_"):  # a problem has no names, and these are of another one
             if hasattr(self, stale):

@@ -1,6 +1,7 @@
 """The calibration problem and the shape of an answer (sections 3 and 4.1 of the paper).
 
-In: the scores of positive and negative windows under every exemplar, optional weights and forbidden pairs.
+In: the scores of positive and negative windows under every exemplar, optional weights, forbidden pairs and bounds on
+the thresholds.
 Out: `CalibrationProblem`, which can judge any thresholds in plain numpy, and `CalibrationResult`.
 Absent on purpose: searching. Nothing here knows a solver, so it can be trusted to check all of them.
 
@@ -12,6 +13,9 @@ Conventions, decided once:
   at least 0.5, where the column holds no other score). It is returned in the dtype of the scores; where rounding
   would break the rule, it is the lower of the two scores, which still accepts the one and rejects the other.
 - An exemplar that accepts no positive is redundant: its threshold is +inf.
+- Bounds on a threshold win over the rule: it is moved into [lower, upper], which changes neither the positives nor the
+  negatives it accepts beyond those that the bounds decide. An exemplar that is needed for nothing beyond what its upper
+  bound makes it accept has exactly that bound as its threshold.
 
 Before: nothing; scores come from anywhere. After: `ranks`.
 """
@@ -20,12 +24,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm._validation import FloatArray, InputError, check_scores, check_weights, row_blocks
+
+if TYPE_CHECKING:  # a certificate is made from a problem: importing it here for real would be a circle
+    from eesvm.calibration.certificate import Certificate
 
 _RECALL_TOLERANCE = 1e-12  # of the total positive weight: 0.95 of 20 windows is 19, not 19.000000000000004
 
@@ -41,6 +48,10 @@ class CalibrationProblem:
     negative_weights : (N,) array >= 0, what it costs to accept each negative. Default: 1.
     forbidden : (P, E) bool array; where True, acceptance by that exemplar does not count as coverage of that positive
         (a window cut from the exemplar's own training image, say). Default: nothing is forbidden.
+    lower_thresholds, upper_thresholds : (E,) arrays, each threshold must lie in [lower, upper]. Equal values lock it:
+        both +inf keep the exemplar switched off, both t fix it at t. Default: -inf and +inf. They are kept in the dtype
+        of the scores, rounded down: a score of that dtype is above the rounded value exactly when it is above the given
+        one, so rounding moves no window to the other side. Values beyond the range of the dtype become infinite.
 
     The arrays are kept without a copy where their dtype allows it, and must not change afterwards.
     """
@@ -52,6 +63,8 @@ class CalibrationProblem:
         positive_weights: ArrayLike | None = None,
         negative_weights: ArrayLike | None = None,
         forbidden: ArrayLike | None = None,
+        lower_thresholds: ArrayLike | None = None,
+        upper_thresholds: ArrayLike | None = None,
     ) -> None:
         positives = check_scores(positive_scores, "positive_scores")
         negatives = check_scores(negative_scores, "negative_scores")
@@ -73,6 +86,15 @@ class CalibrationProblem:
         self.negative_weights = check_weights(negative_weights, len(negatives), "negative_weights", allow_zero=True)
         self.recall_units = _whole_units(self.positive_weights)
         self.forbidden = _check_forbidden(forbidden, positives.shape)
+        self.lower_thresholds = self._check_bound(lower_thresholds, "lower_thresholds", -np.inf)
+        self.upper_thresholds = self._check_bound(upper_thresholds, "upper_thresholds", np.inf)
+        crossed = np.flatnonzero(self.lower_thresholds > self.upper_thresholds)
+        if len(crossed):
+            j = crossed[0]
+            raise InputError(
+                "`lower_thresholds` must be <= `upper_thresholds`, "
+                f"got {self.lower_thresholds[j]:g} and {self.upper_thresholds[j]:g} for exemplar {j}"
+            )
 
     @property
     def n_exemplars(self) -> int:
@@ -88,6 +110,8 @@ class CalibrationProblem:
 
     def __repr__(self) -> str:
         extras = ", forbidden pairs" if self.forbidden is not None else ""
+        if (self.lower_thresholds > -np.inf).any() or (self.upper_thresholds < np.inf).any():
+            extras += ", bounded thresholds"
         return (
             f"CalibrationProblem({self.n_exemplars} exemplars, {self.n_positives} positives, "
             f"{self.n_negatives} negatives{extras})"
@@ -111,8 +135,21 @@ class CalibrationProblem:
         return float((total - self.positive_weights[~self.covers(thresholds)].sum()) / total)
 
     def is_feasible(self, thresholds: ArrayLike, min_recall: float = 1.0) -> bool:
-        """Whether the positives left uncovered weigh no more than the recall floor allows."""
+        """Whether the thresholds keep their bounds and the uncovered positives weigh no more than the floor allows."""
+        if not self.is_within_bounds(thresholds):
+            return False
         return bool(self.recall_units[~self.covers(thresholds)].sum() <= self.left_out_budget(min_recall))
+
+    def is_within_bounds(self, thresholds: ArrayLike) -> bool:
+        """Whether every threshold, in the dtype of the scores, lies between its bounds."""
+        limits = _round_down(self.check_thresholds(thresholds), self.positive_scores.dtype)  # as the bounds themselves
+        return bool(((self.lower_thresholds <= limits) & (limits <= self.upper_thresholds)).all())
+
+    def forced(self) -> NDArray[np.bool_]:
+        """(N,) True for the negatives that every solution accepts, because an upper threshold leaves no choice."""
+        if not (self.upper_thresholds < np.inf).any():
+            return np.zeros(self.n_negatives, dtype=bool)
+        return any_accepts(self.negative_scores, self.upper_thresholds)
 
     def left_out_budget(self, min_recall: float) -> float:
         """Total `recall_units` of positives that may stay uncovered under a recall floor."""
@@ -122,27 +159,37 @@ class CalibrationProblem:
     def candidate_thresholds(self, exemplar: int) -> FloatArray:
         """The thresholds worth considering for one exemplar (section 4.1), tightest first, so in decreasing order.
 
-        The first accepts no negative (+inf where the highest window is a negative or ties with one); each further one
-        sits between a negative and the lowest of the positives that follow it upwards; the last accepts every
-        positive that may be covered.
+        The first accepts no negative that it need not (it is the upper bound, by default +inf, where the highest window
+        up to there is a negative or ties with one); each further one sits between a negative and the lowest of the
+        positives that follow it upwards; the last accepts every positive that may be covered.
         """
+        lower, upper = self.lower_thresholds[exemplar], self.upper_thresholds[exemplar]
         negatives = np.unique(self.negative_scores[:, exemplar])
+        negatives = negatives[negatives <= upper]
         positives = self.positive_scores[:, exemplar]
+        may_be_covered = (positives > lower) & (positives <= upper)  # those above are accepted in any case
         if self.forbidden is not None:
-            positives = positives[~self.forbidden[:, exemplar]]
+            may_be_covered &= ~self.forbidden[:, exemplar]
+        positives = positives[may_be_covered]
         n_below = np.searchsorted(negatives, positives, side="left")
         # Positives with the same negatives below them share a candidate: the one under the lowest of them.
         lowest = np.array([positives[n_below == n].min() for n in np.unique(n_below)[::-1]], dtype=positives.dtype)
-        candidates = self._thresholds_below(np.full(len(lowest), exemplar), lowest)
-        if len(lowest) == 0 or lowest[0] <= negatives[-1]:
-            candidates = np.concatenate([np.array([np.inf], dtype=positives.dtype), candidates])
+        candidates = np.maximum(self._thresholds_below(np.full(len(lowest), exemplar), lowest), lower)
+        if len(lowest) == 0 or (negatives >= lowest[0]).any():
+            candidates = np.concatenate([np.array([upper], dtype=positives.dtype), candidates])
         return candidates
 
     def thresholds_from_lowest(self, lowest: FloatArray) -> FloatArray:
-        """(E,) thresholds just under the lowest positive score each exemplar is to accept (+inf: accept nothing)."""
-        thresholds = np.full(self.n_exemplars, np.inf, dtype=self.positive_scores.dtype)
-        exemplars = np.flatnonzero(np.isfinite(lowest))
-        thresholds[exemplars] = self._thresholds_below(exemplars, lowest[exemplars])
+        """(E,) thresholds just under the lowest positive score each exemplar is to accept (+inf: accept nothing).
+
+        Bounds win. Where the lowest positive is above the upper bound, that bound accepts all there is to accept. Else
+        the threshold t is raised to the lower bound, which is still under the positive; the windows in between that it
+        now rejects are positives that may not be covered, since no negative lies between t and the positive.
+        """
+        thresholds = self.upper_thresholds.copy()
+        exemplars = np.flatnonzero(np.isfinite(lowest) & (lowest <= thresholds))
+        rule = self._thresholds_below(exemplars, lowest[exemplars])
+        thresholds[exemplars] = np.maximum(rule, self.lower_thresholds[exemplars])
         return thresholds
 
     def assign(self, thresholds: ArrayLike) -> NDArray[np.intp]:
@@ -191,8 +238,18 @@ class CalibrationProblem:
                     np.maximum(below, np.where(columns < lowest, columns, -np.inf).max(axis=0), out=below)
         return _between(below, lowest, above)
 
+    def _check_bound(self, values: ArrayLike | None, name: str, default: float) -> FloatArray:
+        """(E,) one side of the bounds in the dtype of the scores; `default` where `values` is None."""
+        dtype = self.positive_scores.dtype
+        if values is None:
+            return np.full(self.n_exemplars, default, dtype=dtype)
+        return _round_down(self.check_thresholds(values, name), dtype)
+
     def check_thresholds(self, thresholds: ArrayLike, name: str = "thresholds") -> FloatArray:
-        limits = np.asarray(thresholds)
+        try:
+            limits = np.asarray(thresholds)
+        except ValueError as error:
+            raise InputError(f"`{name}` must have shape ({self.n_exemplars},), got a ragged list") from error
         if limits.shape != (self.n_exemplars,):
             raise InputError(f"`{name}` must have shape ({self.n_exemplars},), got {limits.shape}")
         if limits.dtype.kind not in "fiu" or np.isnan(limits).any():
@@ -219,6 +276,8 @@ class CalibrationResult:
     seconds: float
     history: list[tuple[float, float, float]]  # (seconds, loss, lower bound) whenever one of the two improved
     statistics: dict[str, Any] = field(default_factory=dict)
+    certificate: Certificate | None = None  # evidence for the lower bound that can be checked without the search
+    min_recall: float = 1.0  # the recall floor that the thresholds were asked to meet
 
     @property
     def gap(self) -> float:
@@ -227,7 +286,7 @@ class CalibrationResult:
 
     @property
     def active(self) -> NDArray[np.bool_]:
-        """(E,) False for the redundant exemplars, which accept no positive."""
+        """(E,) False for the redundant exemplars, whose threshold is +inf: they accept nothing."""
         return np.asarray(self.thresholds) < np.inf
 
     @property
@@ -246,6 +305,14 @@ def any_accepts(
             above &= ~forbidden[start : start + len(block)]
         accepted[start : start + len(block)] = above.any(axis=1)
     return accepted
+
+
+def _round_down(values: FloatArray, dtype: np.dtype[Any]) -> FloatArray:
+    """The largest numbers of `dtype` that are <= `values`; +inf for values above all finite ones."""
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = values.astype(dtype)
+        too_high = (rounded > values) & (rounded < np.inf)
+        return np.where(too_high, np.nextafter(rounded, np.array(-np.inf, dtype=dtype)), rounded)
 
 
 def _whole_units(weights: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -5,6 +5,10 @@ score down, `order[j]`; accepting positive p with j means accepting the first `d
 *level* per exemplar: how many of its negatives it accepts. After this stop nobody looks at a score until levels become
 thresholds again. Absent on purpose: a dense positives x negatives table; memory is that of the scores as int32.
 
+Bounds on thresholds disappear here. A pair whose score is not above the lower threshold becomes a forbidden one; the
+negatives above an upper threshold are accepted in every solution, so they leave the problem and their price is kept
+aside as `fixed_loss`. Losses and bounds of a search are without it; `anytime.Run` adds it.
+
 Symbols: `order[j, :delta[p, j]]` is B_j(p), the negatives with s_j(n) >= s_j(p) (docs/maths.md, section 1).
 
 Before: `problem`. After: `bounds`, `heuristics`, `exhaustive`, `algorithm1`.
@@ -27,31 +31,38 @@ FORBIDDEN = np.iinfo(np.int32).max  # the delta of a pair that may not count as 
 
 @dataclass(frozen=True)
 class RankedProblem:
-    """The problem in ranks. Negatives that cost nothing are left out: accepting them is free."""
+    """The problem in ranks, without the negatives whose acceptance is free or cannot be avoided."""
 
     order: NDArray[np.int32]  # (E, N) negatives of each exemplar, by decreasing score
     delta: NDArray[np.int32]  # (P, E) how many negatives come along when j accepts p, or FORBIDDEN
     prices: NDArray[np.uint8] | NDArray[np.float64]  # (N,) cost of each negative; uint8 where all cost 1
-    difficulty: NDArray[np.float64]  # (P,) cost of p's cheapest exemplar, inf where all of p's pairs are forbidden
+    difficulty: NDArray[np.float64]  # (P,) cost of p's cheapest exemplar, inf where p has forbidden pairs only
     coverable: NDArray[np.intp]  # indices of the positives that some exemplar may cover; the others are left out
     cheapest: NDArray[np.int32]  # (P,) that exemplar
     positive_weights: NDArray[np.float64]  # (P,)
     left_out_budget: float  # total weight of coverable positives that may stay uncovered
-    is_exact: bool  # whether every sum of prices is exact in float64
+    is_exact: bool  # whether every sum of prices, the fixed ones included, is exact in float64
+    fixed_loss: float = 0.0  # price of the negatives that every solution accepts; no part of the losses of a search
+    n_fixed: int = 0  # how many those are
 
     @property
     def n_exemplars(self) -> int:
         return len(self.order)
 
     def rounding_slack(self, loss: float) -> float:
-        """How far a sum of prices near `loss` may be from the truth: what a bound must give away to stay a bound."""
-        return 0.0 if self.is_exact else len(self.prices) * float(np.finfo(np.float64).eps) * abs(loss)
+        """How far a sum of prices near `loss` may be from the truth: what a bound must give away to stay a bound.
+
+        The sum meant is the one that is reported in the end, with the fixed loss.
+        """
+        n_prices = len(self.prices) + self.n_fixed
+        return 0.0 if self.is_exact else n_prices * float(np.finfo(np.float64).eps) * (abs(loss) + self.fixed_loss)
 
 
 def rank(problem: CalibrationProblem, min_recall: float = 1.0, n_jobs: int | None = None) -> RankedProblem:
     """Sort every exemplar's negatives and count, for every pair, the negatives that come along."""
-    costly = np.flatnonzero(problem.negative_weights > 0)
-    prices = problem.negative_weights[costly]
+    is_costly, is_forced = problem.negative_weights > 0, problem.forced()
+    costly = np.flatnonzero(is_costly & ~is_forced)
+    prices, fixed_prices = problem.negative_weights[costly], problem.negative_weights[is_costly & is_forced]
     negatives = problem.negative_scores
     selected = negatives if len(costly) == len(negatives) else negatives[costly]
     n_positives, n_exemplars = problem.positive_scores.shape
@@ -68,10 +79,11 @@ def rank(problem: CalibrationProblem, min_recall: float = 1.0, n_jobs: int | Non
             costs = delta[:, j].astype(np.float64)
         else:
             costs = np.concatenate([[0.0], np.cumsum(prices[order[j]])])[delta[:, j]]
+        barred = problem.positive_scores[:, j] <= problem.lower_thresholds[j]
         if problem.forbidden is not None:
-            barred = problem.forbidden[:, j]
-            delta[barred, j] = FORBIDDEN
-            costs[barred] = np.inf
+            barred |= problem.forbidden[:, j]
+        delta[barred, j] = FORBIDDEN
+        costs[barred] = np.inf
         return costs
 
     with ThreadPoolExecutor(max_workers=n_jobs or os.cpu_count()) as pool:  # sorting releases the interpreter lock
@@ -89,14 +101,16 @@ def rank(problem: CalibrationProblem, min_recall: float = 1.0, n_jobs: int | Non
         cheapest=cheapest,
         positive_weights=problem.recall_units,
         left_out_budget=_remaining_budget(problem, coverable, min_recall),
-        is_exact=_sums_are_exact(prices),
+        is_exact=_sums_are_exact(problem.negative_weights[is_costly]),
+        fixed_loss=float(fixed_prices.sum()),
+        n_fixed=len(fixed_prices),
     )
 
 
 def levels_to_thresholds(
     problem: CalibrationProblem, delta: NDArray[np.int32], levels: NDArray[np.int32]
 ) -> FloatArray:
-    """(E,) thresholds under the lowest positive that each exemplar accepts at its level, +inf where there is none."""
+    """(E,) thresholds under the lowest positive that each exemplar accepts at its level, its upper bound if none."""
     accepted = delta <= levels
     lowest = np.where(accepted, problem.positive_scores, np.inf).min(axis=0)
     return problem.thresholds_from_lowest(lowest.astype(problem.positive_scores.dtype, copy=False))
@@ -105,7 +119,11 @@ def levels_to_thresholds(
 def thresholds_to_levels(
     problem: CalibrationProblem, delta: NDArray[np.int32], thresholds: FloatArray
 ) -> NDArray[np.int32]:
-    """(E,) the smallest levels that accept every positive that the thresholds accept: never more costly than they."""
+    """(E,) the smallest levels that accept every positive that the thresholds accept: never more costly than they.
+
+    Thresholds out of bounds are moved to the nearest bound.
+    """
+    thresholds = np.clip(thresholds, problem.lower_thresholds, problem.upper_thresholds)
     accepted = (problem.positive_scores > thresholds) & (delta != FORBIDDEN)
     return np.where(accepted, delta, 0).max(axis=0).astype(np.int32)
 
@@ -129,15 +147,21 @@ def _sums_are_exact(prices: NDArray[np.float64]) -> bool:
 
 
 def _remaining_budget(problem: CalibrationProblem, coverable: NDArray[np.intp], min_recall: float) -> float:
-    """What the recall floor still lets go once the positives with nothing but forbidden pairs are left out."""
+    """What the recall floor still lets go once the positives that nobody may cover are left out."""
     orphans = np.setdiff1d(np.arange(problem.n_positives), coverable)
     remaining = problem.left_out_budget(min_recall) - float(problem.recall_units[orphans].sum())
     if remaining < 0:
         which = (
             f"positive {orphans[0]}" if len(orphans) == 1 else f"{len(orphans)} positives, the first is {orphans[0]},"
         )
-        raise InputError(
-            f"{which} cannot be covered, because `forbidden` bars every exemplar: "
-            f"allow a pair or lower `min_recall`, now {min_recall:g}"
-        )
+        raise InputError(f"{which} cannot be covered, because {_what_bars(problem, orphans)}, now {min_recall:g}")
     return remaining
+
+
+def _what_bars(problem: CalibrationProblem, orphans: NDArray[np.intp]) -> str:
+    """Why nobody may cover the positives `orphans`, and what could be done about it."""
+    if problem.forbidden is not None and problem.forbidden[orphans].all():
+        return "`forbidden` bars every exemplar: allow a pair or lower `min_recall`"
+    if (problem.positive_scores[orphans] <= problem.lower_thresholds).all():
+        return "`lower_thresholds` bars every exemplar: lower a threshold or `min_recall`"
+    return "`forbidden` and `lower_thresholds` bar every exemplar: allow a pair, lower a threshold or `min_recall`"
