@@ -153,6 +153,8 @@ def test_missing_and_enormous_files(tmp_path, monkeypatch):
         ("result.status", "perfect", "`result.status` must be one of optimal, gap_reached, time_limit, node_limit, "
          "feasible, got 'perfect'"),
         ("result.method", None, "`result.method` must be a text, got None"),
+        ("result.min_recall", 1.5, "`result.min_recall` must be a number > 0 and <= 1, got 1.5"),
+        ("across_groups", 1, "`across_groups` must be true or false, got 1"),
         ("exemplar_names", ["a"], "`exemplar_names` must be null or a list of 5 texts"),
         ("exemplar_names", ["a"] * 5, "`exemplar_names` holds a name twice"),
     ],

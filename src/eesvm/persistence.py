@@ -64,6 +64,7 @@ def save_calibration(
         "eesvm_version": __version__,
         "exemplar_names": names,
         "fitted_on_data_frame": hasattr(calibrator, "feature_names_in_"),
+        "across_groups": bool(getattr(calibrator, "across_groups_", False)),
         "classes": _plain_labels(calibrator.classes_),
         "dtype": str(calibrator.thresholds_.dtype),
         "thresholds": [_THRESHOLD_TEXTS.get(t, t) for t in calibrator.thresholds_.tolist()],
@@ -80,6 +81,7 @@ def save_calibration(
 def load_calibration(path: str | os.PathLike[str]) -> JointCalibrator:
     """The calibrator that `save_calibration` wrote; its `exemplar_names_` are the names, or None.
 
+    Its `across_groups_` says whether exemplars were kept from covering windows of their own group.
     `path` is the file, or a folder with a file calibration.json in it.
     """
     file = Path(path)
@@ -141,6 +143,7 @@ def _summary(result: CalibrationResult) -> dict[str, Any]:
         "status": result.status,
         "method": result.method,
         "recall": float(result.recall),
+        "min_recall": float(result.min_recall),
         "n_nodes": int(result.n_nodes),
         "seconds": float(result.seconds),
         "n_exemplars": len(result.thresholds),
@@ -202,6 +205,7 @@ class _Reader:
         fitted_calibrator(calibrator, self.result(thresholds), sigmoids, muted, self.classes())
         names = self.names(n)
         calibrator.exemplar_names_ = names
+        calibrator.across_groups_ = self.across_groups()
         if self.content.get("fitted_on_data_frame") is True and names is not None:
             calibrator.feature_names_in_ = np.array(names, dtype=object)
         return calibrator
@@ -255,6 +259,9 @@ class _Reader:
                 self.fail(f"result.{name}", f"must be a whole number >= 0, got {values.get(name)!r}")
         if values["recall"] > 1 or values["lower_bound"] > values["loss"]:
             self.fail("result", "must have recall <= 1 and lower_bound <= loss")
+        min_recall = values.get("min_recall", self.content["parameters"]["min_recall"])
+        if not _is_number(min_recall) or not 0 < min_recall <= 1:
+            self.fail("result.min_recall", f"must be a number > 0 and <= 1, got {min_recall!r}")
         if values.get("status") not in _STATUSES:
             self.fail("result.status", f"must be one of {', '.join(_STATUSES)}, got {values.get('status')!r}")
         if not isinstance(values.get("method"), str):
@@ -271,6 +278,7 @@ class _Reader:
             seconds=float(values["seconds"]),
             history=[],
             statistics={name: values.get(name) for name in ("n_positives", "n_negatives")},
+            min_recall=float(min_recall),
         )
 
     def classes(self) -> NDArray[Any]:
@@ -282,6 +290,12 @@ class _Reader:
         if len({isinstance(value, str) for value in values}) > 1:
             self.fail("classes", "must be two numbers or two texts")
         return np.array(values)
+
+    def across_groups(self) -> bool:
+        value = self.content.get("across_groups", False)
+        if not isinstance(value, bool):
+            self.fail("across_groups", f"must be true or false, got {value!r}")
+        return value
 
     def names(self, n: int) -> list[str] | None:
         values = self.content.get("exemplar_names")

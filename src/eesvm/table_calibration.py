@@ -61,6 +61,7 @@ def fit_table(table: ScoreTable, calibrator: JointCalibrator, across_groups: boo
     problem = table.problem(across_groups)
     calibrator.fit_problem(problem)
     calibrator.exemplar_names_ = table.exemplar_names
+    calibrator.across_groups_ = across_groups
     return problem
 
 

@@ -3,7 +3,7 @@
 In: an archive with `positive_scores` and `negative_scores`, or `scores` and `labels`. Out: `RawTable`.
 Absent on purpose: pickled objects, which run the code of whoever wrote the file.
 
-Before: `raw`. After: `score_tables`.
+Before: `raw`. After: `score_tables`, `certificate_files`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 import math
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ _ARRAYS = {
 
 def read_npz(path: Path, label_column: str, group_column: str | None, columns: Sequence[str] | None) -> RawTable:
     """The arrays of a .npz archive; the names of columns mean nothing here."""
-    arrays = _load_npz(path)
+    arrays = load_arrays(path, _ARRAYS)
     if "positive_scores" in arrays and "negative_scores" in arrays:
         return _from_two_tables(arrays)
     if "scores" not in arrays:
@@ -51,18 +51,18 @@ def read_npz(path: Path, label_column: str, group_column: str | None, columns: S
     )
 
 
-def _load_npz(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays we know the names of, after a look at what each of them claims to be."""
+def load_arrays(path: Path, known: Collection[str]) -> dict[str, NDArray[Any]]:
+    """The arrays of an archive after a look at what each of them claims to be; empty ones for names not `known`."""
     if not zipfile.is_zipfile(path):
         kind = instead(path, besides=b"PK\x03\x04")
         raise InputError(f"it is not a whole .npz archive{kind or ': it may have been cut short'}")
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            for name in _ARRAYS & members.keys():
+            for name in members.keys() & set(known):
                 _check_npz_member(archive, members[name], name, path.stat().st_size)
         with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] if name in _ARRAYS else np.empty(0) for name in members}
+            return {name: arrays[name] if name in known else np.empty(0) for name in members}
     except InputError:
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, OSError, RuntimeError) as error:

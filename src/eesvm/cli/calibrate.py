@@ -1,21 +1,30 @@
 """`eesvm calibrate`: one threshold per exemplar for a score table.
 
-In: a score table and limits. Out: a folder with calibration.json, thresholds.csv and loss_and_bound.png, and with
---compare how every calibrator does on rows that it has not seen.
+In: a score table and limits. Out: a folder with calibration.json, certificate.npz where the search made one,
+thresholds.csv and loss_and_bound.png, and with --compare how every calibrator does on rows that it has not seen.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 
 from eesvm._files import atomic_folder, check_output_folder
 from eesvm._validation import InputError
+from eesvm.calibration.certificate import verify
 from eesvm.calibration.exact import METHODS
 from eesvm.calibration.joint import JointCalibrator
-from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
 from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb, number
 from eesvm.cli.console import Screen
-from eesvm.cli.outputs import Comparison, report_comparison, report_result, write_calibration, write_comparison
+from eesvm.cli.outputs import (
+    Comparison,
+    report_comparison,
+    report_result,
+    report_verification,
+    write_calibration,
+    write_comparison,
+)
 from eesvm.experiments.window_tables import compare_calibrators
 from eesvm.score_tables import ScoreTable, read_score_table
 from eesvm.table_calibration import fit_table, split_table
@@ -59,6 +68,7 @@ def add_parser(verbs: Parsers) -> None:
     )
     add("--across-groups", action="store_true", help="an exemplar does not cover the windows of its own group")
     add("--sigmoid", action="store_true", help="also fit a sigmoid per exemplar, so that scores are probabilities")
+    add("--verify", action="store_true", help="also check loss and bound again, from the scores and the certificate")
     add("--compare", action="store_true", help="also compare all calibrators on held-out rows")
     add(
         "--test-size",
@@ -105,6 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
     if comparison is not None:
         _report_comparison(table, comparison, screen)
     screen.say(f"\nwritten to {arguments.output}: {', '.join(names)}")
+    if arguments.verify:
+        verify_result(problem, calibrator.result_, screen)
     return 0
 
 
@@ -117,6 +129,13 @@ def fit(
         problem = fit_table(table, calibrator, across_groups)
     calibrator.set_params(progress=None)
     return problem
+
+
+def verify_result(problem: CalibrationProblem, result: CalibrationResult, screen: Screen) -> None:
+    """Recompute what the result claims; one line where it holds, an `InputError` where it does not."""
+    started = time.perf_counter()
+    verification = verify(problem, result)
+    report_verification(problem, result, verification, time.perf_counter() - started, screen)
 
 
 def _compare(train: ScoreTable, test: ScoreTable, arguments: argparse.Namespace, screen: Screen) -> Comparison | None:

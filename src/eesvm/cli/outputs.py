@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from eesvm._files import atomic_write
 from eesvm._validation import InputError
+from eesvm.calibration.certificate import Verification
 from eesvm.calibration.joint import JointCalibrator
-from eesvm.calibration.problem import CalibrationProblem, any_accepts
-from eesvm.cli.console import Screen, percent, result_facts
+from eesvm.calibration.problem import CalibrationProblem, CalibrationResult, any_accepts
+from eesvm.certificate_files import save_certificate
+from eesvm.cli.console import Screen, amount, duration, percent, result_facts
 from eesvm.experiments.window_tables import JOINT, WindowComparison, WindowTables
 from eesvm.persistence import save_calibration
 from eesvm.report.figures import loss_and_bound, precision_recall_curves, save_png
@@ -25,6 +27,7 @@ from eesvm.table_calibration import summarise_exemplars
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+CERTIFICATE_NAME = "certificate.npz"
 COMPARISON_HEADER = ("method", "recall, %", "false positives", "window AP, %")
 THRESHOLD_HEADER = (
     "exemplar",
@@ -54,6 +57,22 @@ def report_result(calibrator: JointCalibrator, problem: CalibrationProblem, scre
         screen.note("the search was interrupted; these are the best thresholds it had found")
 
 
+def report_verification(
+    problem: CalibrationProblem, result: CalibrationResult, verification: Verification, seconds: float, screen: Screen
+) -> None:
+    """Print what was recomputed and that it holds, or raise an `InputError` that says what does not."""
+    if not verification.is_valid:
+        raise InputError(f"the calibration does not hold: {'; '.join(verification.problems)}")
+    proof = "without a certificate"
+    if result.certificate is not None:
+        tree, shares = result.certificate.n_leaves, result.certificate.n_shares
+        proof = f"from a certificate with {tree:,} {'leaf' if tree == 1 else 'leaves'} and {shares:,} shares"
+    screen.say(
+        f"verified: loss {amount(verification.loss)} and recall {percent(problem.recall(result.thresholds))} from the "
+        f"scores, lower bound {amount(verification.lower_bound)} {proof}; both hold ({duration(seconds)})"
+    )
+
+
 def report_comparison(tables: WindowTables, screen: Screen) -> None:
     """Print the rows of the paper's tables 1 and 2."""
     for comparison in tables.comparisons:
@@ -81,9 +100,11 @@ def comparison_rows(comparison: WindowComparison) -> list[list[str]]:
 def write_calibration(
     folder: Path, calibrator: JointCalibrator, problem: CalibrationProblem, names: Sequence[str]
 ) -> None:
-    """The files that every calibration has."""
+    """The files that every calibration has, and the proof of its bound where there is one."""
     result = calibrator.result_
     save_calibration(folder / "calibration.json", calibrator)
+    if result.certificate is not None:
+        save_certificate(folder / CERTIFICATE_NAME, result.certificate)
     rows = zip(names, *summarise_exemplars(problem, result.thresholds).columns(), strict=True)
     write_csv(folder / "thresholds.csv", [THRESHOLD_HEADER, *rows])
     save_png(loss_and_bound(result.history, result.status, result.seconds), folder / "loss_and_bound.png")

@@ -1,0 +1,253 @@
+"""Certificates: a proof of a lower bound that anybody can check without the search that found it.
+
+In: a `CalibrationProblem` and a `CalibrationResult` that carries a `Certificate`. Out: a `Verification`: what the
+thresholds cost and what the certificate proves, both worked out again from the scores, and what does not hold.
+Absent on purpose: anything of a solver, and the proof itself, which `certified_bound` states and computes. Whatever a
+stranger puts into a certificate, it is refused or its bound does not exceed the optimum.
+
+Before: `certified_bound`. After: `certificate_files`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._validation import FloatArray, InputError, check_number
+from eesvm.calibration.certified_bound import certified_bound, common_unit
+from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
+
+TOLERANCE = 1e-9  # of the loss, and only for weights whose sums float64 rounds: what a claim may exceed its proof by
+
+_DTYPES: dict[str, tuple[str, ...]] = {
+    "ceiling": ("float32", "float64"),
+    "split_exemplar": ("int32",),
+    "split_score": ("float64",),
+    "open_child": ("int32",),
+    "shut_child": ("int32",),
+    "shares_of": ("int32",),
+    "set_start": ("int64",),
+    "share_positive": ("int32",),
+    "row_start": ("int64",),
+    "share_negative": ("int32",),
+    "share_amount": ("int64", "uint32"),
+    "price": ("float64",),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """A proof that no thresholds reach `min_recall` at a loss below the bound that `verify` works out from it.
+
+    Node 0 of the tree is the root, children come after their parents, and there is at least one leaf.
+    """
+
+    min_recall: float
+    cutoff: float  # the bound is never above it; inf: no cutoff
+    ceiling: FloatArray  # (E,) pairs with s_j(p) <= ceiling[j] are ignored; -inf: none is
+    split_exemplar: NDArray[np.int32]  # (M,) -1 marks a leaf
+    split_score: NDArray[np.float64]  # (M,) a value of the dtype of the scores; of no meaning at a leaf
+    open_child: NDArray[np.int32]  # (M,) -1 at a leaf
+    shut_child: NDArray[np.int32]  # (M,) -1 at a leaf
+    shares_of: NDArray[np.int32]  # (M,) at a leaf the set of shares it uses, -1 for none; -1 at the other nodes
+    set_start: NDArray[np.int64]  # (K + 1,) set k is the rows set_start[k] to set_start[k + 1]
+    share_positive: NDArray[np.int32]  # (R,) the positive of each row, ascending within a set
+    row_start: NDArray[np.int64]  # (R + 1,) row r is the shares row_start[r] to row_start[r + 1]
+    share_negative: NDArray[np.int32]  # (Z,) ascending within a row
+    share_amount: NDArray[np.int64] | NDArray[np.uint32]  # (Z,) in quanta
+    price: NDArray[np.float64]  # (K,) lambda of each set, per recall unit; of no meaning where min_recall is 1
+    quantum: float  # a power of two
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.split_exemplar)
+
+    @property
+    def n_leaves(self) -> int:
+        return int((self.split_exemplar < 0).sum())
+
+    @property
+    def n_shares(self) -> int:
+        return len(self.share_negative)
+
+    def check(self, problem: CalibrationProblem | None = None) -> None:
+        """Raise an `InputError` where the arrays do not make up a certificate, or not one for `problem`.
+
+        What passes can be walked and added up; whether the shares fit the weights is for `verify` to see.
+        """
+        check_number(self.min_recall, "min_recall", above=0, maximum=1)
+        if not isinstance(self.cutoff, int | float | np.floating) or not self.cutoff >= 0:
+            raise InputError(f"`cutoff` must be a number >= 0 or inf, got {self.cutoff!r}")
+        check_number(self.quantum, "quantum", above=0)
+        if math.frexp(self.quantum)[0] != 0.5:
+            raise InputError(f"`quantum` must be a power of two, got {self.quantum!r}")
+        self._check_arrays()
+        self._check_tree()
+        self._check_shares()
+        if problem is not None:
+            self._check_fits(problem)
+
+    def _check_arrays(self) -> None:
+        for name, dtypes in _DTYPES.items():
+            array = getattr(self, name)
+            if not isinstance(array, np.ndarray) or array.ndim != 1:
+                raise InputError(f"`{name}` must be an array with one dimension")
+            if str(array.dtype) not in dtypes:
+                raise InputError(f"`{name}` must have dtype {' or '.join(dtypes)}, got {array.dtype}")
+        n_nodes, n_sets, n_rows = len(self.split_exemplar), len(self.price), len(self.share_positive)
+        for name, length in {
+            "split_score": n_nodes,
+            "open_child": n_nodes,
+            "shut_child": n_nodes,
+            "shares_of": n_nodes,
+            "set_start": n_sets + 1,
+            "row_start": n_rows + 1,
+            "share_amount": len(self.share_negative),
+        }.items():
+            if len(getattr(self, name)) != length:
+                raise InputError(f"`{name}` must have {length} entries, got {len(getattr(self, name))}")
+        if np.isnan(self.ceiling).any() or np.isposinf(self.ceiling).any():
+            raise InputError("`ceiling` must hold finite numbers, or -inf for no ceiling")
+        if not np.isfinite(self.split_score).all():
+            raise InputError("`split_score` must hold finite numbers")
+        if not (np.isfinite(self.price) & (self.price >= 0)).all():
+            raise InputError("`price` must hold finite numbers >= 0")
+
+    def _check_tree(self) -> None:
+        n_nodes = self.n_nodes
+        if n_nodes == 0:
+            raise InputError("the tree is empty: it needs a root at least")
+        is_inner = self.split_exemplar >= 0
+        _check_range(self.split_exemplar, "split_exemplar", -1, None)
+        _check_range(self.shares_of, "shares_of", -1, len(self.price))
+        if (self.shares_of[is_inner] != -1).any():
+            raise InputError("`shares_of` must be -1 at a node that is not a leaf")
+        parents = np.flatnonzero(is_inner)
+        for name in ("open_child", "shut_child"):
+            children = getattr(self, name)
+            if (children[~is_inner] != -1).any():
+                raise InputError(f"`{name}` must be -1 at a leaf")
+            if not ((children[is_inner] > parents) & (children[is_inner] < n_nodes)).all():
+                raise InputError(f"`{name}` must be a node after its parent, below {n_nodes}")
+        children = np.concatenate([self.open_child[is_inner], self.shut_child[is_inner]])
+        n_parents = np.bincount(children, minlength=n_nodes)
+        if (n_parents[1:] != 1).any():
+            node = 1 + int(np.argmax(n_parents[1:] != 1))
+            raise InputError(f"every node but the root must have one parent, node {node} has {n_parents[node]}")
+
+    def _check_shares(self) -> None:
+        for name, end in (("set_start", len(self.share_positive)), ("row_start", self.n_shares)):
+            starts = getattr(self, name)
+            if starts[0] != 0 or starts[-1] != end or (starts[1:] < starts[:-1]).any():
+                raise InputError(f"`{name}` must rise from 0 to {end}")
+        _check_range(self.share_positive, "share_positive", 0, None)
+        _check_range(self.share_negative, "share_negative", 0, None)
+        _check_ascending(self.share_positive, self.set_start, "share_positive", "set")
+        _check_ascending(self.share_negative, self.row_start, "share_negative", "row")
+        if (self.share_amount < 0).any():
+            raise InputError(f"`share_amount` must be >= 0, got {self.share_amount.min()}")
+
+    def _check_fits(self, problem: CalibrationProblem) -> None:
+        if len(self.ceiling) != problem.n_exemplars:
+            raise InputError(f"`ceiling` must have {problem.n_exemplars} entries, got {len(self.ceiling)}")
+        _check_range(self.split_exemplar, "split_exemplar", -1, problem.n_exemplars)
+        _check_range(self.share_positive, "share_positive", 0, problem.n_positives)
+        _check_range(self.share_negative, "share_negative", 0, problem.n_negatives)
+        dtype = problem.negative_scores.dtype
+        with np.errstate(over="ignore"):
+            narrowed = self.split_score.astype(dtype)
+        if (narrowed != self.split_score).any():
+            raise InputError(f"`split_score` must hold numbers that are a {dtype}, as the scores are")
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a result is worth by the scores and its certificate alone."""
+
+    is_feasible: bool  # the thresholds meet the recall floor, and their own bounds
+    loss: float  # of the thresholds, recomputed; NaN where they do not fit the problem
+    lower_bound: float  # what the certificate proves, recomputed; 0 where it proves nothing or there is none
+    bound_holds: bool  # whether the result claims no higher bound than that
+    problems: list[str]  # a sentence about everything that does not hold
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether all that the result claims holds: its loss, its bound, and its optimality where it says so."""
+        return not self.problems
+
+
+def verify(problem: CalibrationProblem, result: CalibrationResult) -> Verification:
+    """Check a result against the scores, and its lower bound against its certificate.
+
+    Claims must hold exactly where sums of the negative weights are exact in float64 (counts, quarters, ...). For other
+    weights a loss or a bound may miss what is recomputed by `TOLERANCE` of the loss.
+    """
+    if not isinstance(problem, CalibrationProblem):
+        raise InputError(f"`problem` must be a CalibrationProblem, got {type(problem).__name__}")
+    problems: list[str] = []
+    is_feasible, loss = _judge_thresholds(problem, result, problems)
+    bound = _judge_certificate(problem, result, problems)
+    slack = 0.0 if common_unit(problem.negative_weights) is not None or math.isnan(loss) else TOLERANCE * loss
+    if not abs(result.loss - loss) <= slack and not math.isnan(loss):
+        problems.append(f"the loss is given as {result.loss:.17g}, but the scores say {loss:.17g}")
+    proven = f"{bound:.17g} is proven" if result.certificate is not None else "there is no certificate to prove it"
+    bound_holds = bool(result.lower_bound <= bound + slack)
+    if not bound_holds:
+        problems.append(f"the lower bound is given as {result.lower_bound:.17g}, but {proven}")
+    if result.status == "optimal" and bound + slack < loss:
+        problems.append(f"a loss of {loss:.17g} is given as optimal, but {proven}")
+    return Verification(is_feasible, loss, bound, bound_holds, problems)
+
+
+def _judge_thresholds(
+    problem: CalibrationProblem, result: CalibrationResult, problems: list[str]
+) -> tuple[bool, float]:
+    """Whether the thresholds are allowed, and what they cost."""
+    try:
+        check_number(result.min_recall, "min_recall", above=0, maximum=1)
+        thresholds = problem.check_thresholds(result.thresholds)
+    except InputError as error:
+        problems.append(str(error))
+        return False, math.nan
+    is_feasible = problem.is_feasible(thresholds, result.min_recall)
+    if not problem.is_within_bounds(thresholds):
+        problems.append("a threshold is outside of its bounds")
+    elif not is_feasible:
+        recall = problem.recall(thresholds)
+        problems.append(f"the thresholds have a recall of {recall:g}, below the floor of {result.min_recall:g}")
+    return is_feasible, problem.loss(thresholds)
+
+
+def _judge_certificate(problem: CalibrationProblem, result: CalibrationResult, problems: list[str]) -> float:
+    """The bound that is proven, 0 where nothing is."""
+    certificate = result.certificate
+    if certificate is None:
+        return 0.0
+    try:
+        if not isinstance(certificate, Certificate):
+            raise InputError(f"it must be a Certificate, got {type(certificate).__name__}")
+        if certificate.min_recall != result.min_recall:
+            raise InputError(f"it is for a recall of {certificate.min_recall}, not of {result.min_recall}")
+        return certified_bound(problem, certificate)
+    except InputError as error:
+        problems.append(f"the certificate proves nothing: {error}")
+        return 0.0
+
+
+def _check_range(values: NDArray[Any], name: str, minimum: int, end: int | None) -> None:
+    wrong = values < minimum if end is None else (values < minimum) | (values >= end)
+    if wrong.any():
+        rule = f">= {minimum}" if end is None else f">= {minimum} and < {end}"
+        raise InputError(f"`{name}` must be {rule}, got {values[np.argmax(wrong)]}")
+
+
+def _check_ascending(values: NDArray[Any], starts: NDArray[np.int64], name: str, of: str) -> None:
+    """Strictly, within each of the parts that begin at `starts`."""
+    is_first = np.zeros(len(values) + 1, dtype=bool)
+    is_first[starts] = True
+    if ((values[1:] <= values[:-1]) & ~is_first[1 : len(values)]).any():
+        raise InputError(f"`{name}` must ascend within each {of}")

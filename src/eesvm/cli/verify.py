@@ -1,0 +1,64 @@
+"""`eesvm verify`: check a finished calibration without trusting whoever made it.
+
+In: the score table and the folder that `calibrate` wrote. Out: a line that says what was recomputed and that it holds,
+or an error that says what does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from eesvm._validation import InputError
+from eesvm.calibration.problem import CalibrationProblem
+from eesvm.certificate_files import load_certificate
+from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb
+from eesvm.cli.calibrate import verify_result
+from eesvm.cli.console import Screen
+from eesvm.cli.outputs import CERTIFICATE_NAME
+from eesvm.persistence import load_calibration
+from eesvm.score_tables import read_score_table
+
+_HELP = """\
+The loss and the recall of the thresholds in OUT are computed again from SCORES, and the lower bound from the
+certificate beside them. No search takes part in it. The exit status is 1 where something does not hold.
+
+example:
+  eesvm calibrate scores.csv -o calibrated
+  eesvm verify scores.csv calibrated
+"""
+
+
+def add_parser(verbs: Parsers) -> None:
+    parser = add_verb(verbs, "verify", run, "check the loss and the lower bound of a finished calibration", _HELP)
+    add_table_arguments(parser)
+    parser.add_argument("calibration", metavar="OUT", help="folder that `calibrate` wrote")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    screen = Screen(arguments.quiet)
+    calibrator = load_calibration(arguments.calibration)
+    folder = Path(arguments.calibration)
+    file = (folder if folder.is_dir() else folder.parent) / CERTIFICATE_NAME
+    result = calibrator.result_
+    if file.exists():
+        result = replace(result, certificate=load_certificate(file))
+    problem = _problem(arguments, calibrator.exemplar_names_, calibrator.across_groups_)
+    try:
+        verify_result(problem, result, screen)
+    except InputError as error:
+        raise InputError(f"{arguments.calibration}: {error}") from None
+    return 0
+
+
+def _problem(arguments: argparse.Namespace, names: list[str] | None, across_groups: bool) -> CalibrationProblem:
+    """The problem as `calibrate` posed it."""
+    table = read_score_table(
+        arguments.scores, label_column=arguments.label_column, positive_label=arguments.positive_label, columns=names
+    )
+    try:
+        return table.problem(across_groups)
+    except InputError as error:
+        raise InputError(f"{arguments.scores}: {error}") from None
