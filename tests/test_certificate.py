@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 import eesvm
 import reference
 from eesvm import CalibrationProblem, Certificate, InputError, load_certificate, save_certificate, solve, verify
-from eesvm.calibration import certified_bound as bound_module
-from eesvm.calibration import joint
+from eesvm.calibration import joint, proof_walk
 from eesvm.calibration.bounds import max_min_bound
 from eesvm.calibration.certificate import TOLERANCE
 from eesvm.calibration.certified_bound import certified_bound, common_unit
@@ -34,7 +33,7 @@ FRACTIONAL = settings(max_examples=600, deadline=None, suppress_health_check=[He
 def make(problem, tree=-1, sets=(), prices=None, quantum=1.0, min_recall=1.0, cutoff=np.inf, ceiling=None):
     """A certificate from plain lists.
 
-    `tree` is the number of a set (-1: none) for a leaf, or (exemplar, score, open tree, shut tree); a set is a
+    `tree` is the number of a set (-1: none, -2 - p: all for positive p) for a leaf, or (exemplar, score, open tree, shut tree); a set is a
     dictionary of dictionaries, {positive: {negative: amount}}.
     """
     nodes = []
@@ -81,6 +80,17 @@ def reference_bound(problem, certificate):
     def allowed(p, j):
         return problem.forbidden is None or not problem.forbidden[p, j]
 
+    def can_be_covered(p):
+        return any(allowed(p, j) and positives[p][j] > lower[j] for j in exemplars)
+
+    def spare_budget(min_recall):
+        units = {p: int(u) for p, u in enumerate(problem.recall_units)}
+        spare = Fraction(problem.left_out_budget(min_recall)) - sum(u for p, u in units.items() if not can_be_covered(p))
+        units = [u for p, u in units.items() if can_be_covered(p)]
+        if spare < 0 or not units:
+            return spare
+        return 0 if spare < min(units) else spare // math.gcd(*units) * math.gcd(*units)
+
     def leaf(node, path):
         opened = {j: [s for i, s, is_open in path if i == j and is_open] for j in exemplars}
         shut = {
@@ -99,18 +109,24 @@ def reference_bound(problem, certificate):
             for r in range(c.set_start[k], c.set_start[k + 1]):
                 for z in range(c.row_start[r], c.row_start[r + 1]):
                     shares[c.share_positive[r], c.share_negative[z]] = int(c.share_amount[z]) * quantum
+        if k <= -2:
+            shares = {(-2 - k, n): w for n, w in enumerate(weights)}
         values = {}
         for p, row in enumerate(positives):
             if not any(accepted(row, j) and allowed(p, j) for j in exemplars):
                 alive = [j for j in exemplars if allowed(p, j) and row[j] > shut[j]]
                 sums = [sum(shares.get((p, n), 0) for n in unpaid if negatives[n][j] >= row[j]) for j in alive]
                 values[p] = min(sums, default=math.inf)
-        if c.min_recall >= 1:
+        spare = spare_budget(c.min_recall)
+        if spare < 0:
+            return math.inf
+        values = {p: value for p, value in values.items() if can_be_covered(p)}
+        if spare == 0:
             return paid + sum(values.values())
         price = Fraction(0) if k < 0 else Fraction(float(c.price[k]))
         units = [int(u) for u in problem.recall_units]
         charges = {p: math.floor(price * units[p] / quantum) * quantum for p in values}
-        allowance = math.ceil(price * Fraction(problem.left_out_budget(c.min_recall)) / quantum) * quantum
+        allowance = math.ceil(price * spare / quantum) * quantum
         return paid + max(0, sum(min(charges[p], values[p]) for p in values) - allowance)
 
     def walk(node, path):
@@ -122,7 +138,9 @@ def reference_bound(problem, certificate):
     bound = min(math.inf if c.cutoff == math.inf else Fraction(c.cutoff), walk(0, []))
     for j in exemplars:
         if c.ceiling[j] > -math.inf:
-            bound = min(bound, sum(w for n, w in enumerate(weights) if negatives[n][j] > c.ceiling[j]))
+            forced = [any(row[k] > upper[k] for k in exemplars) for row in negatives]
+            reached = [forced[n] or row[j] >= c.ceiling[j] for n, row in enumerate(negatives)]
+            bound = min(bound, sum(w for n, w in enumerate(weights) if reached[n]))
     unit = math.gcd(*(int(4 * w) for w in problem.negative_weights.tolist()))  # the strategy has quarters only
     return bound if unit == 0 or bound == math.inf else math.ceil(bound * 4 / unit) * Fraction(unit, 4)
 
@@ -187,14 +205,16 @@ def test_recall_floor():
     fine = {p: dict.fromkeys(row, 2**20) for p, row in GOOD.items()}
     # 1 + 1 for the positives, less 1 for the one that may be left out.
     assert certified_bound(problem, make(problem, 0, [fine], quantum=2.0**-20, **options)) == 1
-    # The budget is a hair above one positive; in quanta of 1 its price is rounded up to 2.
-    assert certified_bound(problem, make(problem, 0, [GOOD], **options)) == 0
+    # The budget is a hair above one positive, which is as good as one.
+    assert certified_bound(problem, make(problem, 0, [GOOD], **options)) == 1
     assert certified_bound(problem, make(problem, 0, [GOOD], min_recall=0.5)) == 0
-    # Weights of 3, a price of 2.5 that is rounded down to 2 for either, and 0.2 of it up to 1: 2 + 2 - 1 proves 3.
+    # Weights of 3, a price of 2.5 that is rounded down to 2 for either and up to 3 for the budget: 1, and so 3.
     heavy = pair(negative_weights=[3.0] * 4)
     threes = {p: dict.fromkeys(row, 3) for p, row in GOOD.items()}
-    certificate = make(heavy, 0, [threes], in_units(heavy, 2.5), min_recall=0.9)
+    certificate = make(heavy, 0, [threes], in_units(heavy, 2.5), min_recall=0.5)
     assert certified_bound(heavy, certificate) == 3
+    # A tenth of two positives is none: both must be covered, whatever the price.
+    assert certified_bound(heavy, make(heavy, 0, [threes], min_recall=0.9)) == 6
     # Nobody can cover positive 1 in the shut leaf, and it alone may go: positive 0 must be covered, by exemplar 1.
     blocked = pair(forbidden=[[False, False], [True, True]])
     shut_only = {0: {2: 2**20, 3: 2**20}}
@@ -211,8 +231,73 @@ def test_ceilings_and_cutoff():
     assert certified_bound(problem, make(problem, 0, [own], ceiling=[1.0, 1.0], cutoff=2.0)) == 2
     assert certified_bound(problem, make(problem, 0, [own], ceiling=[1.0, 1.0])) == 2
     assert certified_bound(problem, make(problem, 0, [own], ceiling=[1.0, 1.0], cutoff=0.5)) == 1  # losses are whole
-    # A ceiling of 2 is passed for one negative; whatever the cutoff says, no more than that is proven.
-    assert certified_bound(problem, make(problem, 0, [own], ceiling=[1.0, 2.0], cutoff=2.0)) == 1
+    # Whoever accepts a score of 2.5 or less by exemplar 1 pays for one negative; the cutoff can say what it will.
+    assert certified_bound(problem, make(problem, 0, [own], ceiling=[1.0, 2.5], cutoff=2.0)) == 1
+
+
+def test_a_negative_that_ties_with_a_ceiling_is_paid_for():
+    # Positive 0 by exemplar 1 needs a score of 2 accepted, and with it negatives 2 and 3, which score 4 and 2.
+    problem = CalibrationProblem([[3.0, 2.0], [1.0, 3.0]], [[4.0, 0.0], [5.0, 0.0], [0.0, 4.0], [0.0, 2.0]])
+    own = {0: {0: 1, 1: 1}}
+    assert certified_bound(problem, make(problem, 0, [own], cutoff=2.0)) == 0
+    assert certified_bound(problem, make(problem, 0, [own], ceiling=[-np.inf, 2.0], cutoff=2.0)) == 2
+    assert certified_bound(problem, make(problem, 0, [own], ceiling=[-np.inf, np.nextafter(2.0, 3.0)], cutoff=2.0)) == 1
+
+
+def test_leaves_that_give_everything_to_one_positive():
+    for_0, for_1 = -2, -3
+    # Negatives 0 and 3 are double: positive 0 needs {0} or {2, 3}, weights 2 and 3, and positive 1 {0, 1} or {2}.
+    problem = pair(negative_weights=[2.0, 1.0, 1.0, 2.0])
+    assert certified_bound(problem, make(problem, for_0)) == 2
+    assert certified_bound(problem, make(problem, for_1)) == 1
+    # Opening exemplar 0 at 3 pays 2 for negative 0, and {1} or {2} is left for positive 1; shut, positive 0 needs 3.
+    assert certified_bound(problem, make(problem, (0, 3.0, for_1, for_0))) == 3
+    assert certified_bound(problem, make(problem, (0, 3.0, for_0, for_0))) == 2  # it is covered in the open leaf
+    assert certified_bound(problem, make(problem, (0, 3.0, for_1, for_1))) == 1
+    # A ceiling of 3 leaves exemplar 1 for positive 0, which costs 3; but to pass the ceiling costs 2.
+    assert certified_bound(problem, make(problem, for_0, ceiling=[3.0, -np.inf])) == 2
+    # Shut at both of its scores, nobody can cover positive 1; the other leaves pay 3 for {0, 1} and 1 for {2}.
+    assert certified_bound(problem, make(problem, (0, 1.0, -1, (1, 3.0, -1, for_1)))) == 1
+    nobody = pair(forbidden=[[False, False], [True, True]])
+    assert certified_bound(nobody, make(nobody, for_1)) == math.inf
+    # Without a price nothing is charged for leaving a positive out: what is paid is all.
+    assert certified_bound(problem, make(problem, for_0, min_recall=0.5)) == 0
+    assert certified_bound(problem, make(problem, (0, 3.0, for_1, for_0), min_recall=0.5)) == 0
+    forced = pair(upper_thresholds=[2.0, np.inf])
+    assert certified_bound(forced, make(forced, for_1, min_recall=0.5)) == 1
+
+
+def test_leaves_that_cannot_matter_are_not_looked_at():
+    # What is paid in the open leaf reaches the cutoff, so it does not matter that its shares are too many.
+    problem = pair()
+    sets = [{0: {2: 1, 3: 1}}, {1: {1: 7}}]
+    assert certified_bound(problem, make(problem, (0, 3.0, 1, 0), sets, cutoff=1.0)) == 1
+    with pytest.raises(InputError, match=r"^at node 1 the shares of negative 1 are 7 quanta in all"):
+        certified_bound(problem, make(problem, (0, 3.0, 1, 0), sets, cutoff=2.0))
+
+
+def test_a_deep_tree_with_many_leaves():
+    table = synthetic_score_table(6, 25, 300, "overlapping", random_state=5)
+    problem = table.problem()
+    random = np.random.default_rng(5)
+    scores = problem.positive_scores
+
+    def grow(depth):
+        """A chain with side branches."""
+        if depth == 0:
+            return int(random.integers(-1 - problem.n_positives, 2))
+        j, p = random.integers(problem.n_exemplars), random.integers(problem.n_positives)
+        ways = [grow(depth - 1), grow(min(depth - 1, int(random.integers(3))))]
+        if random.random() < 0.5:
+            ways.reverse()
+        return (int(j), float(scores[p, j]), *ways)
+
+    amounts = np.floor(2.0**20 * random.dirichlet(np.ones(problem.n_positives), problem.n_negatives))
+    whole = {p: {n: int(amounts[n, p]) for n in range(problem.n_negatives)} for p in range(problem.n_positives)}
+    part = {p: {n: a for n, a in row.items() if n % 3 == p % 3} for p, row in whole.items()}
+    for depth in (3, 40, 120):
+        certificate = make(problem, grow(depth), [whole, part], quantum=2.0**-20)
+        assert certified_bound(problem, certificate) == reference_bound(problem, certificate)
 
 
 def test_forbidden_pairs():
@@ -328,12 +413,12 @@ def test_tampering_never_proves_more_than_the_optimum(problem, min_recall, data)
 
 @settings(FRACTIONAL, max_examples=60)
 @given(problems(bounds=True), st.sampled_from(RECALL_FLOORS), st.data())
-def test_the_size_of_blocks_changes_nothing(problem, min_recall, data):
+def test_the_size_of_pieces_changes_nothing(problem, min_recall, data):
     certificate = data.draw(certificates(problem, min_recall))
     whole = certified_bound(problem, certificate)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bound_module, "_BLOCK_BYTES", data.draw(st.sampled_from([1, 100, 200])))
-        patch.setattr(bound_module, "_PIECE_BYTES", data.draw(st.sampled_from([1, 60, 100])))
+        patch.setattr(proof_walk, "_KEPT_BYTES", data.draw(st.sampled_from([1, 100, 200])))
+        patch.setattr(proof_walk, "_PIECE_BYTES", data.draw(st.sampled_from([1, 60, 100])))
         assert certified_bound(problem, certificate) == whole
 
 
@@ -456,7 +541,9 @@ def array(dtype, *values):
         ({"open_child": array("i4", -1, -1, -1)}, "`open_child` must be a node after its parent, below 3"),
         ({"shut_child": array("i4", 1, -1, -1)}, "every node but the root must have one parent, node 1 has 2"),
         ({"shut_child": array("i4", 2, -1, 0)}, "`shut_child` must be -1 at a leaf"),
-        ({"shares_of": array("i4", -1, 1, 0)}, "`shares_of` must be >= -1 and < 1, got 1"),
+        ({"shares_of": array("i4", -1, 1, 0)}, "`shares_of` must be < 1, got 1"),
+        ({"shares_of": array("i4", -1, 0, -4)}, "`shares_of` must be >= -3 and < 1, got -4"),
+        ({"shares_of": array("i4", -2, 0, 0)}, "`shares_of` must be -1 at a node that is not a leaf"),
         ({"shares_of": array("i4", 0, 0, 0)}, "`shares_of` must be -1 at a node that is not a leaf"),
         ({"set_start": array("i8", 0, 3)}, "`set_start` must rise from 0 to 2"),
         ({"row_start": array("i8", 0, 5, 4)}, "`row_start` must rise from 0 to 4"),
@@ -652,6 +739,25 @@ def test_calibrate_verify_and_verify_again(tmp_path, scores, capsys, options):
     assert load_certificate(out / "certificate.npz").n_leaves > 1
 
 
+def test_bounds_are_kept_with_the_calibration(tmp_path, scores, capsys):
+    plain, bounded, bounds = tmp_path / "plain", tmp_path / "bounded", tmp_path / "bounds.csv"
+    assert main(["calibrate", str(scores), "-o", str(plain), "--quiet"]) == 0
+    bounds.write_text("exemplar,lower,upper\nsecond,inf,\n")  # switched off
+    assert main(["calibrate", str(scores), "-o", str(bounded), "--verify", "--bounds", str(bounds)]) == 0
+    *_, line = capsys.readouterr().out.splitlines()
+    first, second = (eesvm.load_calibration(out) for out in (plain, bounded))
+    assert first.active_.all()
+    assert second.active_.tolist() == [True, False]
+    assert second.result_.loss > first.result_.loss
+    assert main(["verify", str(scores), str(bounded)]) == 0
+    assert capsys.readouterr().out.splitlines() == [line]
+    # Without the bounds, the same certificate does not prove that loss: they are part of the claim.
+    content = json.loads((bounded / "calibration.json").read_text())
+    assert content.pop("lower_thresholds") == [None, "inf"]
+    (bounded / "calibration.json").write_text(json.dumps(content))
+    assert "the calibration does not hold" in complaint(capsys, "verify", scores, bounded)
+
+
 def complaint(capsys, *arguments):
     assert main(list(map(str, arguments))) == 1
     return capsys.readouterr().err.removeprefix("eesvm: error: ").rstrip("\n")
@@ -702,7 +808,9 @@ def certificates(draw, problem, min_recall):
     prices = [draw(st.sampled_from([0, 0.1, 1, 2.5, 100])) / unit for _ in range(n_sets)]
     values = sorted({*problem.positive_scores.ravel().tolist(), *problem.negative_scores.ravel().tolist()})
     score = st.sampled_from(values) | st.integers(-20, 20).map(lambda i: i / 4)
-    leaf = st.integers(-1, n_sets - 1) if n_sets == 0 else st.integers(0, n_sets - 1) | st.just(-1)
+    leaf = st.integers(-1 - problem.n_positives, -1)
+    if n_sets:
+        leaf = st.integers(0, n_sets - 1) | leaf
     tree = draw(
         st.recursive(leaf, lambda t: st.tuples(st.integers(0, problem.n_exemplars - 1), score, t, t), max_leaves=5)
     )

@@ -34,6 +34,7 @@ FORMAT = "eesvm-calibration"
 FORMAT_VERSION = 1
 
 _STATUSES = ("optimal", "gap_reached", "time_limit", "node_limit", "feasible")
+_BOUNDS = {"lower_thresholds": -math.inf, "upper_thresholds": math.inf}  # and what null stands for in them
 _THRESHOLD_TEXTS = {math.inf: None, -math.inf: "-inf"}  # JSON has no infinities: redundant, and accepting everything
 _MAX_BYTES = 1 << 28  # a million exemplars need about a tenth of it
 _PARAMETERS = (
@@ -68,6 +69,7 @@ def save_calibration(
         "classes": _plain_labels(calibrator.classes_),
         "dtype": str(calibrator.thresholds_.dtype),
         "thresholds": [_THRESHOLD_TEXTS.get(t, t) for t in calibrator.thresholds_.tolist()],
+        **_bounds_to_save(calibrator),
         "sigmoids": calibrator.sigmoids_.tolist() if calibrator.sigmoid else None,
         "muted": calibrator.muted_.tolist() if calibrator.sigmoid else None,
         "parameters": {name: _plain(getattr(calibrator, name)) for name in _PARAMETERS},
@@ -81,7 +83,8 @@ def save_calibration(
 def load_calibration(path: str | os.PathLike[str]) -> JointCalibrator:
     """The calibrator that `save_calibration` wrote; its `exemplar_names_` are the names, or None.
 
-    Its `across_groups_` says whether exemplars were kept from covering windows of their own group.
+    Its `across_groups_` says whether exemplars were kept from covering windows of their own group, and its
+    `lower_thresholds_` and `upper_thresholds_` are the bounds that its thresholds had to keep.
     `path` is the file, or a folder with a file calibration.json in it.
     """
     file = Path(path)
@@ -120,6 +123,17 @@ def _names_to_save(calibrator: JointCalibrator, exemplar_names: Sequence[str] | 
             f"got {len(names)} with {len(set(names))} different ones"
         )
     return names
+
+
+def _bounds_to_save(calibrator: JointCalibrator) -> dict[str, list[float | str | None]]:
+    """Bounds on the thresholds, where there are any; null for none, and infinities that are meant as texts."""
+    sides = {name: np.asarray(getattr(calibrator, f"{name}_", [])).tolist() for name in _BOUNDS}
+    if not any(value != none for name, none in _BOUNDS.items() for value in sides[name]):
+        return {}
+    return {
+        name: [None if value == none else value if math.isfinite(value) else str(value) for value in sides[name]]
+        for name, none in _BOUNDS.items()
+    }
 
 
 def _plain_labels(classes: NDArray[Any]) -> list[Any]:
@@ -206,6 +220,7 @@ class _Reader:
         names = self.names(n)
         calibrator.exemplar_names_ = names
         calibrator.across_groups_ = self.across_groups()
+        calibrator.lower_thresholds_, calibrator.upper_thresholds_ = self.bounds(thresholds)
         if self.content.get("fitted_on_data_frame") is True and names is not None:
             calibrator.feature_names_in_ = np.array(names, dtype=object)
         return calibrator
@@ -219,11 +234,29 @@ class _Reader:
             self.fail("thresholds", "must be a list with one entry per exemplar")
         if not all(value is None or value == "-inf" or _is_number(value) for value in values):
             self.fail("thresholds", 'must hold finite numbers, "-inf", and null for redundant exemplars')
-        thresholds = np.array([math.inf if value is None else float(value) for value in values])
+        return self.narrow("thresholds", [math.inf if value is None else float(value) for value in values], dtype)
+
+    def bounds(self, thresholds: NDArray[np.floating[Any]]) -> list[NDArray[np.floating[Any]]]:
+        """Lower and upper; a file without them has none."""
+        n, sides = len(thresholds), []
+        for name, none in _BOUNDS.items():
+            values = self.content.get(name, [None] * n)
+            if not isinstance(values, list) or len(values) != n:
+                self.fail(name, f"must be a list of {n} entries")
+            if not all(value is None or value in ("inf", "-inf") or _is_number(value) for value in values):
+                self.fail(name, 'must hold finite numbers, "inf", "-inf", and null for no bound')
+            sides.append(self.narrow(name, [none if v is None else float(v) for v in values], str(thresholds.dtype)))
+        if (sides[0] > sides[1]).any():
+            self.fail("lower_thresholds", "holds a number above the one in `upper_thresholds`")
+        return sides
+
+    def narrow(self, field: str, values: list[float], dtype: str) -> NDArray[np.floating[Any]]:
+        """The numbers in the dtype of the scores, which they must have been of."""
+        wide = np.array(values)
         with np.errstate(over="ignore"):
-            narrowed = thresholds.astype(dtype)
-        if not np.array_equal(narrowed, thresholds):
-            self.fail("thresholds", f"holds a number that is not a {dtype}")
+            narrowed = wide.astype(dtype)
+        if not np.array_equal(narrowed, wide):
+            self.fail(field, f"holds a number that is not a {dtype}")
         return narrowed
 
     def sigmoids(self, n: int) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from eesvm._files import atomic_write
 from eesvm._readers.npz import read_npz
@@ -140,8 +140,13 @@ class ScoreTable:
         within = own_image_pairs(self.groups, self.exemplar_groups, self.labels == 1, self.n_exemplars)
         return within if self.forbidden is None or within is None else within | self.forbidden
 
-    def problem(self, across_groups: bool = False) -> CalibrationProblem:
-        """The calibration problem that this table poses."""
+    def problem(
+        self,
+        across_groups: bool = False,
+        lower_thresholds: ArrayLike | None = None,
+        upper_thresholds: ArrayLike | None = None,
+    ) -> CalibrationProblem:
+        """The calibration problem that this table poses, with bounds on the thresholds if there are any."""
         if self.labels is None:
             raise InputError("a calibration problem needs a label for every row")
         positive: Any = self.labels == 1
@@ -154,6 +159,8 @@ class ScoreTable:
             None if self.weights is None else self.weights[positive],
             None if self.weights is None else self.weights[negative],
             self.forbidden_pairs(across_groups),
+            lower_thresholds,
+            upper_thresholds,
         )
 
 

@@ -56,9 +56,10 @@ class RowScores:
 def fit_table(table: ScoreTable, calibrator: JointCalibrator, across_groups: bool = False) -> CalibrationProblem:
     """Fit `calibrator`, in place, to a table with its weights and forbidden pairs; returns the problem that was solved.
 
-    With `across_groups` an exemplar does not cover the windows of its own group.
+    The calibrator's bounds on thresholds hold. With `across_groups` an exemplar does not cover the windows of its own
+    group.
     """
-    problem = table.problem(across_groups)
+    problem = table.problem(across_groups, calibrator.lower_thresholds, calibrator.upper_thresholds)
     calibrator.fit_problem(problem)
     calibrator.exemplar_names_ = table.exemplar_names
     calibrator.across_groups_ = across_groups

@@ -53,7 +53,7 @@ class Certificate:
     split_score: NDArray[np.float64]  # (M,) a value of the dtype of the scores; of no meaning at a leaf
     open_child: NDArray[np.int32]  # (M,) -1 at a leaf
     shut_child: NDArray[np.int32]  # (M,) -1 at a leaf
-    shares_of: NDArray[np.int32]  # (M,) at a leaf the set of shares it uses, -1 for none; -1 at the other nodes
+    shares_of: NDArray[np.int32]  # (M,) at a leaf the set of shares it uses, -1: none, -2 - p: all for p; else -1
     set_start: NDArray[np.int64]  # (K + 1,) set k is the rows set_start[k] to set_start[k + 1]
     share_positive: NDArray[np.int32]  # (R,) the positive of each row, ascending within a set
     row_start: NDArray[np.int64]  # (R + 1,) row r is the shares row_start[r] to row_start[r + 1]
@@ -123,7 +123,7 @@ class Certificate:
             raise InputError("the tree is empty: it needs a root at least")
         is_inner = self.split_exemplar >= 0
         _check_range(self.split_exemplar, "split_exemplar", -1, None)
-        _check_range(self.shares_of, "shares_of", -1, len(self.price))
+        _check_range(self.shares_of, "shares_of", None, len(self.price))
         if (self.shares_of[is_inner] != -1).any():
             raise InputError("`shares_of` must be -1 at a node that is not a leaf")
         parents = np.flatnonzero(is_inner)
@@ -155,6 +155,7 @@ class Certificate:
         if len(self.ceiling) != problem.n_exemplars:
             raise InputError(f"`ceiling` must have {problem.n_exemplars} entries, got {len(self.ceiling)}")
         _check_range(self.split_exemplar, "split_exemplar", -1, problem.n_exemplars)
+        _check_range(self.shares_of, "shares_of", -1 - problem.n_positives, len(self.price))
         _check_range(self.share_positive, "share_positive", 0, problem.n_positives)
         _check_range(self.share_negative, "share_negative", 0, problem.n_negatives)
         dtype = problem.negative_scores.dtype
@@ -238,11 +239,17 @@ def _judge_certificate(problem: CalibrationProblem, result: CalibrationResult, p
         return 0.0
 
 
-def _check_range(values: NDArray[Any], name: str, minimum: int, end: int | None) -> None:
-    wrong = values < minimum if end is None else (values < minimum) | (values >= end)
+def _check_range(values: NDArray[Any], name: str, minimum: int | None, end: int | None) -> None:
+    rules = []
+    wrong = np.zeros(len(values), dtype=bool)
+    if minimum is not None:
+        rules.append(f">= {minimum}")
+        wrong |= values < minimum
+    if end is not None:
+        rules.append(f"< {end}")
+        wrong |= values >= end
     if wrong.any():
-        rule = f">= {minimum}" if end is None else f">= {minimum} and < {end}"
-        raise InputError(f"`{name}` must be {rule}, got {values[np.argmax(wrong)]}")
+        raise InputError(f"`{name}` must be {' and '.join(rules)}, got {values[np.argmax(wrong)]}")
 
 
 def _check_ascending(values: NDArray[Any], starts: NDArray[np.int64], name: str, of: str) -> None:

@@ -1,9 +1,8 @@
 """solve(): one front for every search; the answer always carries its loss, a bound, the gap and why it stopped.
 
 In: a `CalibrationProblem` and limits. Out: a `CalibrationResult` whose thresholds have been checked against the scores.
-"exact" is Algorithm 1 of the paper.
 
-Before: `algorithm1`, `exhaustive`, `heuristics`. After: `joint`.
+Before: `algorithm1`, `exhaustive`, `heuristics`, `branching`. After: `joint`.
 """
 
 from __future__ import annotations
@@ -14,10 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._validation import FloatArray, InputError, check_choice, check_number
+from eesvm._threads import workers
+from eesvm._validation import InputError, check_choice, check_number
 from eesvm.calibration.algorithm1 import ALL_OBSERVATIONS, algorithm1, tree_levels
 from eesvm.calibration.anytime import ProgressCallback, Run
 from eesvm.calibration.bounds import max_min_bound
+from eesvm.calibration.branching import ExactSearch
+from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.certified_bound import common_unit
 from eesvm.calibration.exhaustive import exhaustive
 from eesvm.calibration.heuristics import first_leaf
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
@@ -46,8 +49,8 @@ def solve(
     Parameters
     ----------
     problem : the scores, weights, forbidden pairs and bounds on the thresholds.
-    method : "exact" (the default), "algorithm1" (the paper's search), "exhaustive" (its full tree, for tiny problems)
-        or "greedy" (the first leaf of Algorithm 1).
+    method : "exact" (the default: dual bound, neighbourhood search and branching, with a certificate), "algorithm1"
+        (the paper's search), "exhaustive" (its full tree, for tiny problems) or "greedy" (Algorithm 1's first leaf).
     time_limit : seconds after which the best solution so far is returned; Ctrl-C has the same effect at any time. The
         clock is looked at once the scores are ranked (about a second for 10 million of them) and then all along.
     gap : stop when (loss - lower_bound) / loss is proven to be at most this.
@@ -57,8 +60,9 @@ def solve(
         old thresholds are a good start as they are, and exemplars that are new start at +inf (from a dictionary by
         name: `[old.get(name, np.inf) for name in names]`). "exact" and "algorithm1" only.
     progress : called with a `Progress` a few times a second and at every improvement.
-    random_state : seeds the random order of the positives when observation 4 is off.
-    n_jobs : threads that sort the scores; the result does not depend on it.
+    random_state : seeds the neighbourhood search of "exact", and the order of the positives of Algorithm 1 when
+        observation 4 is off.
+    n_jobs : threads, None for one per core; without a time limit the result does not depend on it.
     node_limit : stop after so many nodes of the tree; the path to the first leaf is walked in any case.
     observations : which of the paper's observations 1 to 4 Algorithm 1 uses.
     skip_satisfied : give a positive that is accepted already one child instead of one per exemplar (see `algorithm1`).
@@ -74,18 +78,41 @@ def solve(
     with run.patient_with_interrupts():
         ranked = rank(problem, min_recall, n_jobs)
         run.offset = ranked.fixed_loss
-        levels, status, statistics = _search(
-            problem, ranked, run, method, start, observations, skip_satisfied, random_state
-        )
-    return _finish(problem, ranked, run, levels, status, statistics, method, min_recall)
+        start_levels = None if start is None else thresholds_to_levels(problem, ranked.delta, start)
+        if method == "exact":
+            levels, status, statistics, certificate = _exact(
+                problem, ranked, run, start_levels, min_recall, random_state, n_jobs
+            )
+        else:
+            levels, status, statistics = _search(
+                ranked, run, method, start_levels, observations, skip_satisfied, random_state
+            )
+            certificate = None
+    return _finish(problem, ranked, run, levels, status, statistics, method, min_recall, certificate)
 
 
-def _search(
+def _exact(
     problem: CalibrationProblem,
     ranked: RankedProblem,
     run: Run,
+    start: NDArray[np.int32] | None,
+    min_recall: float,
+    random_state: int,
+    n_jobs: int | None,
+) -> tuple[NDArray[np.int32], str, dict[str, Any], Certificate]:
+    unit = common_unit(problem.negative_weights)
+    with workers(n_jobs) as threads:
+        search = ExactSearch(ranked, run, unit, threads, random_state)
+        levels, status = search.search(start)
+    certificate = search.proof.certificate(problem, ranked, min_recall, search.quantum)
+    return levels, status, search.statistics, certificate
+
+
+def _search(
+    ranked: RankedProblem,
+    run: Run,
     method: str,
-    start: FloatArray | None,
+    start: NDArray[np.int32] | None,
     observations: Collection[int],
     skip_satisfied: bool,
     random_state: int,
@@ -94,10 +121,7 @@ def _search(
         return exhaustive(ranked, run)
     if method == "greedy":
         return _greedy(ranked, run)
-    start_levels = None
-    if start is not None:
-        start_levels = thresholds_to_levels(problem, ranked.delta, start)
-    return algorithm1(ranked, run, frozenset(observations), skip_satisfied, start_levels, random_state)
+    return algorithm1(ranked, run, frozenset(observations), skip_satisfied, start, random_state)
 
 
 def _greedy(ranked: RankedProblem, run: Run) -> tuple[NDArray[np.int32], str, dict[str, Any]]:
@@ -119,6 +143,7 @@ def _finish(
     statistics: dict[str, Any],
     method: str,
     min_recall: float,
+    certificate: Certificate | None = None,
 ) -> CalibrationResult:
     """Turn levels into thresholds and judge them by the scores themselves, independently of the search."""
     thresholds = levels_to_thresholds(problem, ranked.delta, levels)
@@ -137,6 +162,7 @@ def _finish(
         seconds=run.seconds,
         history=run.history,
         statistics=statistics | {"n_positives": problem.n_positives, "n_negatives": problem.n_negatives},
+        certificate=certificate,
         min_recall=min_recall,
     )
 

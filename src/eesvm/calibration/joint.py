@@ -47,6 +47,7 @@ class JointCalibrator(ScoreCalibrator):
     ----------
     thresholds_ : (E,) in the dtype of the scores, +inf for redundant exemplars.
     active_ : (E,) bool, False for redundant exemplars.
+    lower_thresholds_, upper_thresholds_ : (E,) the bounds that the thresholds had to keep, infinite where none.
     result_ : CalibrationResult, the thresholds with their loss, lower bound, gap and status.
     sigmoids_ : (E, 2) slope and centre, with `sigmoid=True`.
     muted_ : (E,) bool, with `sigmoid=True`: exemplars with too few positives above their threshold for a sigmoid.
@@ -112,7 +113,8 @@ class JointCalibrator(ScoreCalibrator):
         The calibrator's own `exemplar_groups` and bounds on thresholds are for `fit`, which makes a problem of them.
         """
         check_sigmoid_options(self)
-        for stale in ("feature_names_in_", "exemplar_names_"):  # a problem has no names, and these are of another one
+        # A problem has no names, and does not say where its forbidden pairs come from: these are of another one.
+        for stale in ("feature_names_in_", "exemplar_names_", "across_groups_"):
             if hasattr(self, stale):
                 delattr(self, stale)
         self.result_ = solve(
@@ -127,6 +129,7 @@ class JointCalibrator(ScoreCalibrator):
             n_jobs=self.n_jobs,
             node_limit=self.node_limit,
         )
+        self.lower_thresholds_, self.upper_thresholds_ = problem.lower_thresholds, problem.upper_thresholds
         self.thresholds_ = self.result_.thresholds
         self.active_ = self.result_.active
         if self.sigmoid:

@@ -156,6 +156,29 @@ class CalibrationProblem:
         total = self.recall_units.sum()
         return 0.0 if min_recall >= 1 else float((1.0 - min_recall) * total + _RECALL_TOLERANCE * total)
 
+    def orphans(self) -> NDArray[np.bool_]:
+        """(P,) True for the positives that nobody may cover, by `forbidden` or by `lower_thresholds`."""
+        orphans = np.empty(self.n_positives, dtype=bool)
+        for start, block in row_blocks(self.positive_scores):
+            barred = block <= self.lower_thresholds
+            if self.forbidden is not None:
+                barred |= self.forbidden[start : start + len(block)]
+            orphans[start : start + len(block)] = barred.all(axis=1)
+        return orphans
+
+    def spare_budget(self, min_recall: float) -> float:
+        """`recall_units` of positives that may stay uncovered although somebody may cover them; negative: infeasible.
+
+        Rounded down to what sums of their units can come to: multiples of their common divisor, not less than one.
+        """
+        orphans = self.orphans()
+        spare = self.left_out_budget(min_recall) - float(self.recall_units[orphans].sum())
+        units = self.recall_units[~orphans].astype(np.int64)
+        if spare < 0 or len(units) == 0:
+            return spare
+        divisor = float(np.gcd.reduce(units))
+        return spare // divisor * divisor if spare >= units.min() else 0.0
+
     def candidate_thresholds(self, exemplar: int) -> FloatArray:
         """The thresholds worth considering for one exemplar (section 4.1), tightest first, so in decreasing order.
 

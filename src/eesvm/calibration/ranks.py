@@ -100,7 +100,7 @@ def rank(problem: CalibrationProblem, min_recall: float = 1.0, n_jobs: int | Non
         coverable=coverable,
         cheapest=cheapest,
         positive_weights=problem.recall_units,
-        left_out_budget=_remaining_budget(problem, coverable, min_recall),
+        left_out_budget=_spare_budget(problem, min_recall),
         is_exact=_sums_are_exact(problem.negative_weights[is_costly]),
         fixed_loss=float(fixed_prices.sum()),
         n_fixed=len(fixed_prices),
@@ -146,16 +146,16 @@ def _sums_are_exact(prices: NDArray[np.float64]) -> bool:
     return bool(exponent_of_total - (exponents - 53 + trailing_zeros).min() <= 53)
 
 
-def _remaining_budget(problem: CalibrationProblem, coverable: NDArray[np.intp], min_recall: float) -> float:
+def _spare_budget(problem: CalibrationProblem, min_recall: float) -> float:
     """What the recall floor still lets go once the positives that nobody may cover are left out."""
-    orphans = np.setdiff1d(np.arange(problem.n_positives), coverable)
-    remaining = problem.left_out_budget(min_recall) - float(problem.recall_units[orphans].sum())
-    if remaining < 0:
+    spare = problem.spare_budget(min_recall)
+    if spare < 0:
+        orphans = np.flatnonzero(problem.orphans())
         which = (
             f"positive {orphans[0]}" if len(orphans) == 1 else f"{len(orphans)} positives, the first is {orphans[0]},"
         )
         raise InputError(f"{which} cannot be covered, because {_what_bars(problem, orphans)}, now {min_recall:g}")
-    return remaining
+    return spare
 
 
 def _what_bars(problem: CalibrationProblem, orphans: NDArray[np.intp]) -> str:

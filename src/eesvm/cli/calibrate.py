@@ -10,6 +10,7 @@ import argparse
 import time
 
 from eesvm._files import atomic_folder, check_output_folder
+from eesvm._readers.bounds import read_bounds
 from eesvm._validation import InputError
 from eesvm.calibration.certificate import verify
 from eesvm.calibration.exact import METHODS
@@ -33,7 +34,8 @@ _COMPARE_SECONDS = 60.0  # for each search of --compare where there is no --time
 _HELP = """\
 SCORES is a .npz with `positive_scores` and `negative_scores` (or `scores` and `labels`), or a .csv, .csv.gz, .tsv or
 .parquet with a header, one column of scores per exemplar and a column of labels. An exemplar accepts a row whose score
-is above its threshold; a row is accepted if any exemplar accepts it.
+is above its threshold; a row is accepted if any exemplar accepts it. With --bounds, a threshold stays between the two
+numbers of its line; equal numbers lock it, and inf as the lower one switches its exemplar off.
 
 example:
   eesvm calibrate scores.csv -o calibrated --min-recall 0.99 --time-limit 60
@@ -66,6 +68,7 @@ def add_parser(verbs: Parsers) -> None:
         metavar="G",
         help="stop when (loss - lower bound) / loss is at most this (default: 0)",
     )
+    add("--bounds", metavar="FILE.csv", help="limits of thresholds: columns exemplar, lower, upper; empty: no limit")
     add("--across-groups", action="store_true", help="an exemplar does not cover the windows of its own group")
     add("--sigmoid", action="store_true", help="also fit a sigmoid per exemplar, so that scores are probabilities")
     add("--verify", action="store_true", help="also check loss and bound again, from the scores and the certificate")
@@ -99,6 +102,9 @@ def run(arguments: argparse.Namespace) -> int:
         group_column=arguments.group_column,
     )
     calibrator = _calibrator(arguments)
+    if arguments.bounds is not None:
+        lower, upper = read_bounds(arguments.bounds, table.names)
+        calibrator.set_params(lower_thresholds=lower, upper_thresholds=upper)
     try:
         parts = split_table(table, arguments.test_size, arguments.seed) if arguments.compare else None
         problem = fit(table, calibrator, screen, arguments.across_groups)
@@ -114,6 +120,8 @@ def run(arguments: argparse.Namespace) -> int:
     report_result(calibrator, problem, screen)
     if comparison is not None:
         _report_comparison(table, comparison, screen)
+        if arguments.bounds is not None:
+            screen.note("bounds on thresholds are not part of the comparison")
     screen.say(f"\nwritten to {arguments.output}: {', '.join(names)}")
     if arguments.verify:
         verify_result(problem, calibrator.result_, screen)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from eesvm._validation import InputError
+from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.certificate_files import load_certificate
 from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     result = calibrator.result_
     if file.exists():
         result = replace(result, certificate=load_certificate(file))
-    problem = _problem(arguments, calibrator.exemplar_names_, calibrator.across_groups_)
+    problem = _problem(arguments, calibrator)
     try:
         verify_result(problem, result, screen)
     except InputError as error:
@@ -53,12 +54,15 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _problem(arguments: argparse.Namespace, names: list[str] | None, across_groups: bool) -> CalibrationProblem:
+def _problem(arguments: argparse.Namespace, calibrator: JointCalibrator) -> CalibrationProblem:
     """The problem as `calibrate` posed it."""
     table = read_score_table(
-        arguments.scores, label_column=arguments.label_column, positive_label=arguments.positive_label, columns=names
+        arguments.scores,
+        label_column=arguments.label_column,
+        positive_label=arguments.positive_label,
+        columns=calibrator.exemplar_names_,
     )
     try:
-        return table.problem(across_groups)
+        return table.problem(calibrator.across_groups_, calibrator.lower_thresholds_, calibrator.upper_thresholds_)
     except InputError as error:
         raise InputError(f"{arguments.scores}: {error}") from None

@@ -1,0 +1,320 @@
+"""Our exact search: shares prove a bound on a box of levels, and where a gap is left the box is split.
+
+In: a `RankedProblem`. Out: the best levels found, and a `Proof` of the bound. The search holds a solution and a valid
+bound from its first moment on. It takes turns: neighbourhood search for better solutions, ascent for better bounds. The
+box with the weakest bound comes first, since it holds the bound of all. What the ascent does not settle is searched
+depth first, if that promises to be short, and else split by the exemplars of one difficult positive: covered by the
+first, or by the second and not the first, and so on, which between them lose no solution (docs/maths.md, section 5).
+
+Before: `dives`, `neighbourhoods`. After: `exact`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from eesvm._threads import Workers
+from eesvm.calibration.anytime import Run, relative_gap
+from eesvm.calibration.ascent import Ascent, Evaluation
+from eesvm.calibration.dives import Dive
+from eesvm.calibration.heuristics import loss_of_levels
+from eesvm.calibration.neighbourhoods import NeighbourhoodSearch
+from eesvm.calibration.proof import Leaf, Proof
+from eesvm.calibration.ranks import RankedProblem
+from eesvm.calibration.reduce import Box, Levels, ReducedProblem, cheap_box, reduce
+
+_ROUND, _MAX_ROUND = 15, 60  # iterations between two looks at what shares are missing
+_NODE_ROUNDS = 4  # of ascent, below the root
+_PATIENCE = 4  # rounds over which the ascent of the root must make progress
+_PROGRESS = 0.05  # of the gap, over that many rounds; below the root, in every round
+_TIDY_ROUNDS = 3  # unused shares are dropped every so many rounds
+_FEW_FOUND = 0.01  # new entries, of those there are, at which the next rounds may be longer
+_WALKERS = 2  # neighbourhood searches side by side
+_FIRST_MOVES, _MOVES = 400, 100  # of each walker at the beginning, and in each round
+_IDLE_ROUNDS = 60  # without a better solution, after which walkers rest
+_DIVE_WORK = 1e8  # numbers looked at in a search that is given up
+_DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth first; adapts to what succeeds
+_INEXACT = 1e-10  # of the loss: what is not worth looking for where sums of weights are rounded
+
+
+class ExactSearch:
+    """The state of one search. Losses are those of the ranked problem."""
+
+    def __init__(
+        self, ranked: RankedProblem, run: Run, unit: Fraction | None, workers: Workers, random_state: int = 0
+    ) -> None:
+        self.ranked, self.run, self.workers = ranked, run, workers
+        self.random_state = random_state
+        self.quantum = _quantum(ranked)
+        # Every loss is a multiple of the unit, unless rounding to quanta blurs it.
+        self.unit = unit if unit and unit > 2 * len(ranked.prices) * self.quantum else None
+        self.must_cover_all = ranked.left_out_budget == 0
+        self.proof = Proof(cheap_box(ranked, math.inf))
+        self.queue: list[tuple[float, int]] = []
+        self.statistics: dict[str, Any] = {"ascent_rounds": 0, "dives": 0, "dive_nodes": 0, "splits": 0}
+        self.dive_gap = _DIVE_GAP
+        self.n_idle = 0
+
+    def search(self, start: Levels | None = None) -> tuple[Levels, str]:
+        """Search until the proof is complete or a limit is reached: (levels, status)."""
+        self.walkers = [NeighbourhoodSearch(self.ranked, start, self.random_state, run=self.run)]
+        self.levels, self.loss = self.walkers[0].best_levels.copy(), self.walkers[0].best_loss
+        root = self.proof.leaves[0]
+        self._prove_by_one_positive(root)
+        self._record()
+        for k in range(1, _WALKERS):
+            if self._status() is None:
+                self.walkers.append(NeighbourhoodSearch(self.ranked, self.levels, self.random_state + k))
+        for _ in range(4):
+            if self._status() is None:
+                self._walk(_FIRST_MOVES // 4)
+        if self._status() is None:
+            self.proof.cut_off(self.loss, cheap_box(self.ranked, self.loss))
+            self._push(root)
+        while self.queue and self._status() is None:
+            self._take(self.proof.leaves[heapq.heappop(self.queue)[1]])
+        self.statistics["leaves"] = len(self.proof.leaves)
+        self.statistics["shares"] = sum(len(shares.quanta) for shares, _ in self.proof.share_sets())
+        return self.levels, self._status() or "optimal"
+
+    def _status(self) -> str | None:
+        return self.run.stop_reason()
+
+    def _record(self) -> None:
+        self.run.record(self.loss, min(self.loss, self.proof.bound()), len(self.proof.splits) + self._n_dive_nodes())
+
+    def _n_dive_nodes(self) -> int:
+        return int(self.statistics["dive_nodes"])
+
+    def _is_closed(self, bound: float) -> bool:
+        """Whether a box with this bound holds nothing that is worth looking for."""
+        return bound >= self.loss - self._margin() / 2
+
+    def _margin(self) -> float:
+        """The least improvement that is worth looking for."""
+        if self.unit is not None:
+            return float(self.unit)
+        return 2 * len(self.ranked.prices) * self.quantum + _INEXACT * self.loss
+
+    def _push(self, leaf: Leaf) -> None:
+        if not self._is_closed(leaf.bound):
+            heapq.heappush(self.queue, (leaf.bound, leaf.node))
+
+    # Solutions
+
+    def _walk(self, n_moves: int) -> None:
+        """All walkers make some moves; the best solution of any is kept."""
+
+        def work(first: int, last: int) -> None:
+            for walker in self.walkers[first:last]:
+                walker.step(n_moves)
+
+        self.workers.chunks(work, len(self.walkers), 1)
+        best = min(self.walkers, key=lambda walker: walker.best_loss)
+        self.n_idle += 1
+        if best.best_loss < self.loss:
+            self._adopt(best.best_levels)
+
+    def _adopt(self, levels: Levels) -> None:
+        """Take over a solution if it is better than the best so far."""
+        loss = loss_of_levels(self.ranked, levels)
+        if loss < self.loss:
+            self.levels, self.loss, self.n_idle = levels.astype(np.int32), loss, 0
+            self._record()
+
+    def _adopt_lowest(self, box: Box) -> None:
+        """The lowest levels of a box are a solution where they cover enough."""
+        covered = (self.ranked.delta[self.ranked.coverable] <= box.lowest).any(axis=1)
+        left_out = self.ranked.positive_weights[self.ranked.coverable][~covered].sum()
+        if left_out <= self.ranked.left_out_budget:
+            self._adopt(box.lowest)
+
+    # Bounds
+
+    def _prove_by_one_positive(self, root: Leaf) -> None:
+        """The simplest shares: all prices belong to the most difficult positive."""
+        ranked = self.ranked
+        if self.must_cover_all and len(ranked.coverable):
+            hardest = ranked.coverable[ranked.difficulty[ranked.coverable].argmax()]
+            root.owner = int(hardest)
+            difficulty = float(ranked.difficulty[hardest])
+            # Prices count in whole quanta, rounded down, and sums of others than counts are rounded as well.
+            blur = 0.0 if self.unit is not None else len(ranked.prices) * self.quantum
+            root.bound = self._possible_loss(max(0.0, difficulty - blur - ranked.rounding_slack(difficulty)))
+
+    def _take(self, leaf: Leaf) -> None:
+        """Improve the bound of a leaf; search or split what that does not settle."""
+        self._adopt_lowest(leaf.box)
+        reduced = reduce(self.ranked, leaf.box)
+        ascent = Ascent(reduced, self.quantum, self.workers)
+        if leaf.shares is None:
+            ascent.begin(self.ranked.order)
+        else:
+            ascent.begin_from(leaf.shares)
+        evaluation = self._climb(leaf, ascent)
+        self._record()
+        if self._status() is not None or self._is_closed(leaf.bound):
+            return
+        if self.must_cover_all:
+            self._branch(leaf, ascent, evaluation)
+        else:
+            self._halve(leaf, ascent, evaluation)
+        self._record()
+
+    def _climb(self, leaf: Leaf, ascent: Ascent) -> Evaluation:
+        """Rounds of ascent, until the leaf is closed, more rounds bring little, or a limit is reached."""
+        paid = self._paid(leaf.box)
+        is_root = leaf.node == 0
+        n_iterations, bounds = _ROUND, []
+        best: tuple[float, Evaluation] | None = None
+        while True:
+            ascent.iterate(n_iterations, self.run.is_out_of_time)
+            evaluation = ascent.evaluate()
+            value, price = self._value(ascent.problem, evaluation)
+            self.statistics["ascent_rounds"] += 1
+            if best is None or value > best[0]:
+                best = (value, evaluation)
+                ascent.keep()
+                bound = self._possible_loss(paid + value)
+                if bound >= leaf.bound:
+                    leaf.bound, leaf.shares, leaf.price, leaf.owner = bound, ascent.shares(evaluation), price, -1
+                    self._record()
+            bounds.append(best[0])
+            if self._is_closed(leaf.bound) or self._status() is not None:
+                break
+            if self.n_idle < _IDLE_ROUNDS:
+                self._walk(_MOVES)
+                if self._is_closed(leaf.bound) or self._status() is not None:
+                    break
+            gap = self.loss - paid - best[0]
+            lag = _PATIENCE if is_root else 1
+            if len(bounds) > lag and bounds[-1] - bounds[-1 - lag] < _PROGRESS * gap:
+                break
+            if not is_root and len(bounds) >= _NODE_ROUNDS:
+                break
+            n_found = ascent.grow(self.ranked.order, len(bounds) % _TIDY_ROUNDS == 0)
+            if n_found < _FEW_FOUND * len(ascent.row):
+                n_iterations = min(_MAX_ROUND, 2 * n_iterations)
+        ascent.go_back()
+        return best[1]
+
+    def _value(self, reduced: ReducedProblem, evaluation: Evaluation) -> tuple[float, float]:
+        """What evaluated shares prove on top of what is paid, and the price of leaving out that this needs."""
+        if self.must_cover_all:
+            return float(evaluation.values.sum()) * self.quantum, 0.0
+        units, values = reduced.weights, evaluation.values
+        by_ratio = np.argsort(-values / units, kind="stable")
+        last = int(np.searchsorted(np.cumsum(units[by_ratio]), reduced.left_out_budget, side="right"))
+        if last == len(by_ratio):
+            return 0.0, 0.0
+        is_dead = np.isinf(values)
+        if is_dead[by_ratio[last]]:  # more than the budget has to be left out: any price is right, if it is high enough
+            excess = float(units[is_dead].sum()) - reduced.left_out_budget
+            price = 2 * (self.loss + 1) / self.quantum / excess
+        else:
+            price = float(values[by_ratio[last]] / units[by_ratio[last]])
+        charges = np.minimum(np.floor(price * units * (1 - 2**-50)), values)
+        bound = float(charges.sum()) - math.ceil(price * reduced.left_out_budget * (1 + 2**-50)) - 2
+        return max(0.0, bound) * self.quantum, price * self.quantum
+
+    def _paid(self, box: Box) -> float:
+        """Price of what the lowest levels accept, in whole quanta."""
+        accepted = np.zeros(len(self.ranked.prices), dtype=bool)
+        for row, level in zip(self.ranked.order, box.lowest, strict=True):
+            accepted[row[:level]] = True
+        return float(np.floor(self.ranked.prices[accepted] / self.quantum).sum()) * self.quantum
+
+    def _possible_loss(self, bound: float) -> float:
+        """The least loss that is not below a bound: losses are multiples of the unit."""
+        if self.unit is None or not math.isfinite(bound):
+            return bound
+        return float(math.ceil(Fraction(bound) / self.unit) * self.unit)
+
+    # Branching
+
+    def _branch(self, leaf: Leaf, ascent: Ascent, evaluation: Evaluation) -> None:
+        """Search the box depth first where that promises to be short, else split it by a difficult positive."""
+        dive = Dive(self.ranked, leaf, ascent, evaluation, self.quantum)
+        best, margin = self.loss / self.quantum, self._margin() / self.quantum
+        gap = relative_gap(self.loss, leaf.bound)
+        if gap <= self.dive_gap:
+            is_finished, found, levels, n_nodes = dive.search(best, margin, _DIVE_WORK)
+            self.statistics["dives"] += 1
+            self.statistics["dive_nodes"] += n_nodes
+            if found < best:
+                self._adopt(levels.astype(np.int32))
+            if is_finished:
+                self.dive_gap = max(self.dive_gap, 1.3 * gap)
+                dive.enter(self.proof, self.loss)
+                return
+            self.dive_gap = min(self.dive_gap, 0.9 * gap)
+            dive = Dive(self.ranked, leaf, ascent, evaluation, self.quantum)
+        branching = dive.best_branching(best - margin)
+        if branching is None:  # every positive can be covered for nothing: what is paid is the best of the box
+            self._adopt_all(leaf)
+            leaf.bound = self.loss
+            return
+        self.statistics["splits"] += 1
+        for exemplar, level, bound in zip(
+            branching.exemplars.tolist(), branching.levels.tolist(), branching.bounds.tolist(), strict=True
+        ):
+            opened, leaf = self.proof.split(leaf, exemplar, level)
+            opened.bound = max(opened.bound, self._possible_loss(bound * self.quantum))
+            self._push(opened)
+        leaf.bound = self.loss
+        leaf.owner = branching.positive
+
+    def _adopt_all(self, leaf: Leaf) -> None:
+        """Cover every positive of a box by levels that add nothing to what its lowest levels accept."""
+        search = NeighbourhoodSearch(self.ranked, leaf.box.lowest, lowest=leaf.box.lowest, highest=leaf.box.highest)
+        self._adopt(search.best_levels)
+
+    def _halve(self, leaf: Leaf, ascent: Ascent, evaluation: Evaluation) -> None:
+        """Split a box in two, at the exemplar and level whose halves promise the largest rise of the bound."""
+        split = _promising_split(self.ranked, ascent, evaluation)
+        if split is None:  # nothing can be covered beyond the lowest levels, and those have been looked at
+            leaf.bound = self.loss
+            return
+        self.statistics["splits"] += 1
+        for child in self.proof.split(leaf, *split):
+            self._push(child)
+
+
+def _promising_split(ranked: RankedProblem, ascent: Ascent, evaluation: Evaluation) -> tuple[int, int] | None:
+    """Open, all of a level is paid for instead of the part that the fractional choice needs; shut, whoever chose the
+    exemplar at that level or above has to go elsewhere, at a cost that is guessed by what they are worth."""
+    problem = ascent.problem
+    if not (problem.reach > 0).any():
+        return None
+    choice = ascent.mean_choice[:, :-1]
+    needed = np.zeros(len(problem.prices), dtype=np.float32)
+    np.maximum.at(needed, ascent.row, np.minimum(ascent.load, 1))
+    missing = problem.prices * (1 - needed)
+    values = np.where(np.isfinite(evaluation.values), evaluation.values, 0)
+    values = values + 1e-3 * values.mean() + 1e-9
+    best, split = -1.0, None
+    for j in range(problem.reach.shape[1]):
+        users = np.flatnonzero(problem.reach[:, j] > 0)
+        if len(users) == 0:
+            continue
+        users = users[np.argsort(-problem.reach[users, j].astype(np.int64), kind="stable")]
+        levels = problem.reach[users, j].astype(np.int64)
+        shut = np.cumsum((choice[users, j] + 1e-6) * values[users])
+        rows = problem.row_of[ranked.order[j, : levels[0]]]
+        opened = np.concatenate([[0.0], np.cumsum(np.where(rows >= 0, missing[rows], 0))])[levels]
+        score = np.minimum(shut, opened) + 1e-3 * (shut + opened)
+        at = int(score.argmax())
+        if score[at] > best:
+            best, split = float(score[at]), (j, int(levels[at]))
+    return split
+
+
+def _quantum(ranked: RankedProblem) -> float:
+    """A power of two so small that shares lose next to nothing, so large that sums of all prices are exact."""
+    _, exponent = math.frexp(float(ranked.prices.sum(dtype=np.float64)) + ranked.fixed_loss or 1.0)
+    return math.ldexp(1.0, exponent - 50)

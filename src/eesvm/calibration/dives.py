@@ -1,0 +1,137 @@
+"""Depth-first search inside a box whose shares are known, and the bounds of the children of a positive.
+
+In: a leaf of a `Proof` and the ascent that ended there. Out: the same box solved, as splits and leaves of the proof, or
+a positive whose children are a good way to split the box.
+
+Before: `ascent`, `proof`. After: `branching`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm.calibration import _dive_kernels as kernels
+from eesvm.calibration.ascent import Ascent, Evaluation
+from eesvm.calibration.proof import Leaf, Proof
+from eesvm.calibration.ranks import RankedProblem
+
+_MAX_EVENTS = 200_000  # in the story of one search
+_MAX_NOTES = 4_000_000
+_CANDIDATES = 3  # positives whose children are looked at before a box is split
+
+
+@dataclass(frozen=True)
+class Branching:
+    """A positive and what is known about its children, in whole quanta."""
+
+    positive: int  # of the problem
+    exemplars: NDArray[np.int32]  # (C,)
+    levels: NDArray[np.int64]  # (C,)
+    bounds: NDArray[np.float64]  # (C,)
+
+
+class Dive:
+    """Everything that a search below one leaf needs."""
+
+    def __init__(
+        self, ranked: RankedProblem, leaf: Leaf, ascent: Ascent, evaluation: Evaluation, quantum: float
+    ) -> None:
+        reduced = ascent.problem
+        n_positives, n_exemplars = reduced.reach.shape
+        self.positives, self.leaf = reduced.positives, leaf
+        is_accepted = np.zeros(len(ranked.prices), dtype=bool)
+        for row, level in zip(ranked.order, leaf.box.lowest, strict=True):
+            is_accepted[row[:level]] = True
+        price = np.floor(ranked.prices / quantum)
+        self.state = kernels.State(
+            leaf.box.lowest.astype(np.int64),
+            leaf.box.highest.astype(np.int64),
+            np.zeros(n_exemplars, dtype=np.int64),
+            is_accepted,
+            np.zeros(n_positives, dtype=bool),
+            ascent.costs(evaluation),
+            evaluation.values.copy(),
+            evaluation.cheapest.copy(),
+        )
+        far = np.where(reduced.reach > 0, reduced.reach.astype(np.int64), np.iinfo(np.int64).max)
+        self.field = kernels.Field(
+            ranked.order,
+            reduced.row_of,
+            reduced.rank,
+            reduced.reach,
+            np.ascontiguousarray(np.argsort(far, axis=0, kind="stable").T.astype(np.int32)),
+            np.zeros(n_positives, dtype=np.int64),
+            price,
+            ascent.entry_start,
+            ascent.entry,
+            np.repeat(np.arange(n_positives), np.diff(ascent.start)).astype(np.int32),
+            evaluation.quanta,
+        )
+        self.least_costs = np.zeros(n_positives)
+        kernels.least_costs(self.field, self.state, self.least_costs)
+        self.field.sequence[:] = np.argsort(-self.least_costs, kind="stable")
+        self.sums = np.array([price[is_accepted].sum(), evaluation.values.sum()])
+        n_notes = min(_MAX_NOTES, 64 * n_positives + n_positives * n_positives)
+        self.trail = kernels.Trail(
+            np.empty(len(ranked.prices), dtype=np.int32),
+            np.empty(n_positives, dtype=np.int32),
+            np.empty(n_notes, dtype=np.int32),
+            np.empty(n_notes),
+            np.empty(n_notes, dtype=np.int32),
+            np.full(n_positives, -1, dtype=np.int64),
+        )
+
+    def best_branching(self, most: float) -> Branching | None:
+        """Of the most difficult positives the one whose weakest child has the best bound; None where all are free.
+
+        Children that cost more than `most` by their price alone are left out.
+        """
+        best = None
+        for p in self.field.sequence[:_CANDIDATES]:
+            if self.least_costs[p] == 0:
+                break
+            child = np.empty(self.field.reach.shape[1], dtype=np.int32)
+            bound = np.empty(len(child))
+            n = kernels.child_bounds(self.field, self.state, self.trail, self.sums.copy(), p, most, child, bound)
+            levels = self.field.reach[p, child[:n]].astype(np.int64)
+            branching = Branching(int(self.positives[p]), child[:n].copy(), levels, bound[:n].copy())
+            if n == 0:
+                return branching
+            if best is None or branching.bounds.min() > best.bounds.min():
+                best = branching
+        return best
+
+    def search(self, best: float, margin: float, budget: float) -> tuple[bool, float, NDArray[np.int64], int]:
+        """Search depth first: (whether it finished, the best loss, its levels, nodes); all in whole quanta."""
+        self.events = np.empty((_MAX_EVENTS, 3), dtype=np.int32)
+        levels = np.zeros(len(self.state.level), dtype=np.int64)
+        outcome, best, n_nodes, n_events = kernels.dive(
+            self.field, self.state, self.trail, self.sums.copy(), best, margin, levels, budget, self.events
+        )
+        self.events = self.events[:n_events]
+        return outcome == kernels.FINISHED, float(best), levels, int(n_nodes)
+
+    def enter(self, proof: Proof, loss: float) -> None:
+        """Write the finished search into the proof, all of whose new leaves are closed at `loss`."""
+        stack: list[Leaf] = []  # what is left, once the children so far are forbidden, of the nodes above
+        leaf = self.leaf
+        for p, exemplar, what in self.events.tolist():
+            if exemplar >= 0:
+                if what == kernels.FREE:  # no choice, so no split
+                    continue
+                opened, rest = proof.split(leaf, exemplar, int(self.field.reach[p, exemplar]))
+                opened.is_fresh = rest.is_fresh = False
+                if what == kernels.BY_SHARES:
+                    opened.bound, leaf = loss, rest
+                else:
+                    stack.append(rest)
+                    leaf = opened
+            else:
+                leaf.bound = loss
+                if what == kernels.BY_POSITIVE:
+                    leaf.owner = int(self.positives[p])
+                if stack:
+                    leaf = stack.pop()
