@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint bench bench-solver clean
 
 # The stamp makes an interrupted set-up start again instead of counting as done.
 .venv: .venv/.installed
@@ -30,6 +30,14 @@ bench: .venv
 	$(BIN)/python benchmarks/bench_windows.py
 	$(BIN)/python benchmarks/bench_descriptors.py
 	$(BIN)/python benchmarks/bench_training.py --large
+
+# Hours; BENCH="--quick" is a quick look, BENCH="--resume FILE" can be interrupted. Without ortools CP-SAT is left out.
+bench-solver: .venv .venv/bench
+	$(BIN)/python benchmarks/bench_solver.py $(BENCH)
+
+.venv/bench: | .venv
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --target $@ --no-deps \
+		highspy ortools absl-py immutabledict 'protobuf>=6.33.1,<6.34'
 
 clean:
 	rm -rf .venv demo build .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from eesvm import CalibrationProblem, solve
+from eesvm import CalibrationProblem, recall_frontier, solve
 from eesvm.report import figures
 from eesvm.report.demo_page import DemoPage, Pair, Picture, Section, Table, render
 
@@ -42,6 +42,35 @@ def test_loss_and_bound(history, seconds, title):
     figure = figures.loss_and_bound(history, "time_limit", seconds)
     assert figure.axes[0].get_title(loc="left") == title
     assert size(figure) == (1080, 630)
+
+
+@pytest.mark.parametrize(
+    ("floors", "ticks", "title"),
+    [
+        ([1], ["0 %"], "Loss and lower bound over recall floors"),
+        ([0.9], ["10 %"], "Loss and lower bound over recall floors"),
+        ([0.9, 0.5], ["10 %", "50 %"], "Loss and lower bound over recall floors"),
+        ([1, 0.99, 0.5], ["0 %", "1 %", "50 %"], "The hardest 1 % of the positives cause 50 % of the loss at recall 1"),
+        (1 - np.arange(50) / 100, None, "The hardest 1 % of the positives cause 50 % of the loss at recall 1"),
+    ],
+)
+def test_recall_frontier(floors, ticks, title):
+    # Each positive has a negative of its own above it; that of the hardest weighs as much as all the others.
+    scores, weights = np.arange(100.0)[:, None], np.append(99.0, np.ones(99))
+    example = CalibrationProblem(scores, scores, negative_weights=weights)
+    figure = figures.plot_recall_frontier(recall_frontier(example, floors))
+    labels = [label.get_text() for label in figure.axes[0].get_xticklabels()]
+    assert labels == ticks if ticks else labels[0] == "0 %" and labels[-1] == "49 %" and len(labels) < 12
+    assert figure.axes[0].get_title(loc="left") == title
+    assert size(figure) == (1080, 630)
+
+
+def test_recall_frontier_without_a_proof_or_a_loss():
+    rough = recall_frontier(problem(), time_limit=0)
+    assert (rough.lower_bounds < rough.losses).any()
+    assert size(figures.plot_recall_frontier(rough)) == (1080, 630)
+    perfect = CalibrationProblem([[2.0], [3.0]], [[0.0], [1.0]])
+    assert size(figures.plot_recall_frontier(recall_frontier(perfect))) == (1080, 630)
 
 
 @pytest.mark.parametrize("n_exemplars", [1, 2, 12, 13, 200])

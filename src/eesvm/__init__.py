@@ -6,6 +6,7 @@ from eesvm._version import __version__
 from eesvm.baseline import LinearSVM
 from eesvm.calibration.certificate import Certificate, verify
 from eesvm.calibration.exact import solve
+from eesvm.calibration.frontier import RecallFrontier, recall_frontier
 from eesvm.calibration.independent import AffineCalibrator, IsotonicCalibrator, SigmoidCalibrator, Uncalibrated
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
@@ -25,12 +26,14 @@ __all__ = [
     "IsotonicCalibrator",
     "JointCalibrator",
     "LinearSVM",
+    "RecallFrontier",
     "SigmoidCalibrator",
     "Uncalibrated",
     "__version__",
     "load_calibration",
     "load_certificate",
     "metrics",
+    "recall_frontier",
     "save_calibration",
     "save_certificate",
     "solve",

@@ -1,7 +1,8 @@
 """`eesvm calibrate`: one threshold per exemplar for a score table.
 
 In: a score table and limits. Out: a folder with calibration.json, certificate.npz where the search made one,
-thresholds.csv and loss_and_bound.png, and with --compare how every calibrator does on rows that it has not seen.
+thresholds.csv and loss_and_bound.png, and with --compare how every calibrator does on rows that it has not seen, and
+with --frontier what other recall floors would cost.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from eesvm._readers.bounds import read_bounds
 from eesvm._validation import InputError
 from eesvm.calibration.certificate import verify
 from eesvm.calibration.exact import METHODS
+from eesvm.calibration.frontier import RecallFrontier, recall_frontier
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
 from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb, number
@@ -21,16 +23,19 @@ from eesvm.cli.console import Screen
 from eesvm.cli.outputs import (
     Comparison,
     report_comparison,
+    report_frontier,
     report_result,
     report_verification,
     write_calibration,
     write_comparison,
+    write_frontier,
 )
 from eesvm.experiments.window_tables import compare_calibrators
 from eesvm.score_tables import ScoreTable, read_score_table
 from eesvm.table_calibration import fit_table, split_table
 
 _COMPARE_SECONDS = 60.0  # for each search of --compare where there is no --time-limit
+_FRONTIER_SECONDS = 60.0  # for each recall floor of --frontier where there is no --time-limit
 _HELP = """\
 SCORES is a .npz with `positive_scores` and `negative_scores` (or `scores` and `labels`), or a .csv, .csv.gz, .tsv or
 .parquet with a header, one column of scores per exemplar and a column of labels. An exemplar accepts a row whose score
@@ -72,6 +77,7 @@ def add_parser(verbs: Parsers) -> None:
     add("--across-groups", action="store_true", help="an exemplar does not cover the windows of its own group")
     add("--sigmoid", action="store_true", help="also fit a sigmoid per exemplar, so that scores are probabilities")
     add("--verify", action="store_true", help="also check loss and bound again, from the scores and the certificate")
+    add("--frontier", action="store_true", help="also search what other recall floors cost, the time limit for each")
     add("--compare", action="store_true", help="also compare all calibrators on held-out rows")
     add(
         "--test-size",
@@ -108,16 +114,21 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         parts = split_table(table, arguments.test_size, arguments.seed) if arguments.compare else None
         problem = fit(table, calibrator, screen, arguments.across_groups)
+        frontier = _frontier(problem, calibrator.result_, arguments, screen) if arguments.frontier else None
         comparison = None if parts is None else _compare(*parts, arguments, screen)
     except InputError as error:
         raise InputError(f"{arguments.scores}: {error}") from None
     # Written first: whoever closes our output early, `head` say, still gets the files.
     with atomic_folder(arguments.output, arguments.overwrite) as folder:
         write_calibration(folder, calibrator, problem, table.names)
+        if frontier is not None:
+            write_frontier(folder, frontier)
         if comparison is not None:
             write_comparison(folder, comparison)
         names = sorted(entry.name for entry in folder.iterdir())
     report_result(calibrator, problem, screen)
+    if frontier is not None:
+        report_frontier(frontier, problem, screen)
     if comparison is not None:
         _report_comparison(table, comparison, screen)
         if arguments.bounds is not None:
@@ -144,6 +155,28 @@ def verify_result(problem: CalibrationProblem, result: CalibrationResult, screen
     started = time.perf_counter()
     verification = verify(problem, result)
     report_verification(problem, result, verification, time.perf_counter() - started, screen)
+
+
+def _frontier(
+    problem: CalibrationProblem, result: CalibrationResult, arguments: argparse.Namespace, screen: Screen
+) -> RecallFrontier | None:
+    """Other recall floors, by the exact search; None where that was interrupted before the first was done."""
+    is_exact = result.method == "exact"
+    try:
+        with screen.searching("recall floors") as progress:
+            return recall_frontier(
+                problem,
+                time_limit=_FRONTIER_SECONDS if arguments.time_limit is None else arguments.time_limit,
+                gap=arguments.gap,
+                progress=progress,
+                random_state=arguments.seed,
+                n_jobs=arguments.jobs,
+                start=None if is_exact else result.thresholds,
+                known=[result] if is_exact else (),
+            )
+    except KeyboardInterrupt:
+        screen.note("the recall frontier was interrupted; the thresholds are written without it")
+        return None
 
 
 def _compare(train: ScoreTable, test: ScoreTable, arguments: argparse.Namespace, screen: Screen) -> Comparison | None:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from eesvm._files import atomic_write
 from eesvm._validation import InputError
 from eesvm.calibration.certificate import Verification
+from eesvm.calibration.frontier import RecallFrontier, share_text
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult, any_accepts
 from eesvm.certificate_files import save_certificate
 from eesvm.cli.console import Screen, amount, duration, percent, result_facts
 from eesvm.experiments.window_tables import JOINT, WindowComparison, WindowTables
 from eesvm.persistence import save_calibration
-from eesvm.report.figures import loss_and_bound, precision_recall_curves, save_png
+from eesvm.report.figures import loss_and_bound, plot_recall_frontier, precision_recall_curves, save_png
 from eesvm.score_tables import ScoreTable
 from eesvm.table_calibration import summarise_exemplars
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 CERTIFICATE_NAME = "certificate.npz"
 COMPARISON_HEADER = ("method", "recall, %", "false positives", "window AP, %")
+FRONTIER_HEADER = ("the hardest", "left out", "share of the loss")
 THRESHOLD_HEADER = (
     "exemplar",
     "threshold",
@@ -73,6 +75,24 @@ def report_verification(
     )
 
 
+def report_frontier(frontier: RecallFrontier, problem: CalibrationProblem, screen: Screen) -> None:
+    """Print how much of the loss is owed to the hardest positives."""
+    if not frontier.is_complete:
+        screen.note("the recall frontier was interrupted; floors that were not begun are missing")
+    rows = [
+        [
+            f"{100 * owed.share:g} % of the positives",
+            f"{owed.n_left_out:,} of {problem.n_positives:,}",
+            share_text(owed.owed, owed.low, owed.high),
+        ]
+        for owed in frontier.share_of_loss_owed_to_hardest
+    ]
+    if rows:
+        loss = f"loss {amount(float(frontier.losses[0]))} at recall {frontier.floors[0]:g}"
+        screen.say(f"\nhow much of the {loss} is owed to the hardest positives:")
+        screen.table(FRONTIER_HEADER, rows)
+
+
 def report_comparison(tables: WindowTables, screen: Screen) -> None:
     """Print the rows of the paper's tables 1 and 2."""
     for comparison in tables.comparisons:
@@ -108,6 +128,13 @@ def write_calibration(
     rows = zip(names, *summarise_exemplars(problem, result.thresholds).columns(), strict=True)
     write_csv(folder / "thresholds.csv", [THRESHOLD_HEADER, *rows])
     save_png(loss_and_bound(result.history, result.status, result.seconds), folder / "loss_and_bound.png")
+
+
+def write_frontier(folder: Path, frontier: RecallFrontier) -> None:
+    """The recall frontier as csv and as a picture."""
+    rows = frontier.table()
+    write_csv(folder / "recall_frontier.csv", [rows[0], *(row.values() for row in rows)])
+    save_png(plot_recall_frontier(frontier), folder / "recall_frontier.png")
 
 
 def write_comparison(folder: Path, comparison: Comparison) -> None:

@@ -1,4 +1,5 @@
-"""Pictures of a calibration: loss and bound over time, thresholds among scores, precision and recall, coverage.
+"""Pictures of a calibration: loss and bound over time and over recall floors, thresholds among scores, precision and
+recall, coverage.
 
 In: plain arrays and results. Out: matplotlib `Figure` objects, and their PNG bytes or files.
 Matplotlib is imported when a picture is drawn, without pyplot: no window, no global state, no effect on other plots.
@@ -19,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from eesvm._files import atomic_write
 from eesvm._validation import FloatArray
+from eesvm.calibration.frontier import RecallFrontier
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.metrics import average_precision, precision_recall_curve
 
@@ -62,6 +64,31 @@ def loss_and_bound(
     axes.set_ylim(0, 1.1 * losses.max() or 1)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}")
     axes.set_title(_ending(losses[-1], bounds[-1], status), loc="left", fontsize=11)
+    _legend_below(figure, axes)
+    return figure
+
+
+def plot_recall_frontier(frontier: RecallFrontier) -> Figure:
+    """Loss and proven lower bound over the share of the positives that may be left out; dots where it was computed."""
+    figure, axes = _canvas()
+    shares = 1 - frontier.floors
+    places = _percent_axis(axes, shares)
+    losses, bounds = frontier.losses, frontier.lower_bounds
+    for values, colour, style, size, label in (
+        (losses, _RED, "-", 6, "loss of the best thresholds found"),
+        (bounds, _BLUE, "--", 3, "lower bound: no thresholds can do better"),
+    ):
+        dots = size if len(shares) <= 15 else size / 2
+        axes.plot(shares, values, style, color=colour, marker="o", ms=dots, lw=1.8, label=label)
+    axes.fill_between(shares, bounds, losses, color=_PALE, alpha=0.6, lw=0)
+    for k in _apart(places):
+        text, point = f"{losses[k]:,.10g}", (shares[k], losses[k])
+        axes.annotate(text, point, (5, 5), textcoords="offset points", fontsize=8, color=_INK)
+    axes.set_ylim(0, 1.1 * losses.max() or 1)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}")
+    axes.set_xlabel("positives that may be left out")
+    axes.set_ylabel("false positives (weight of accepted negatives)")
+    axes.set_title(_frontier_title(frontier), loc="left", fontsize=11)
     _legend_below(figure, axes)
     return figure
 
@@ -202,6 +229,43 @@ def _ending(loss: float, bound: float, status: str) -> str:
         "gap_reached": ", as near as was asked for",
     }.get(status, "")
     return f"Loss {loss:,.10g}, at least {bound:,.10g} is unavoidable (gap {gap:.1f} %){ended}"
+
+
+def _frontier_title(frontier: RecallFrontier) -> str:
+    """The share that says most: the smallest part of the positives that provably costs a tenth of the loss or more."""
+    telling = [owed for owed in frontier.share_of_loss_owed_to_hardest if owed.low >= 0.1]
+    if not telling:
+        return "Loss and lower bound over recall floors"
+    owed = telling[0]
+    low, high = f"{100 * owed.low:.0f}", f"{100 * owed.high:.0f}"
+    share = low if low == high else f"{low} to {high}"
+    whole = f"the loss at recall {frontier.floors[0]:g}"
+    return f"The hardest {100 * owed.share:g} % of the positives cause {share} % of {whole}"
+
+
+def _percent_axis(axes: Axes, shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shares in per cent on a logarithmic axis that has a place for 0; returns where each share is, from 0 to 1."""
+    above_zero = shares[shares > 0]
+    smallest = float(above_zero.min()) if len(above_zero) else 0.01
+    axes.set_xscale("symlog", linthresh=smallest, linscale=0.6)
+    # One unit of the transformed axis is a decade; below the smallest share it is linear.
+    places = np.where(shares > 0, 0.6 + np.log10(np.maximum(shares, smallest) / smallest), 0.0)
+    places = (places - places.min()) / (np.ptp(places) or 1.0)
+    ticks = shares[_apart(places)]
+    axes.set_xticks(ticks, [f"{100 * share:.3g} %" for share in ticks])
+    axes.set_xticks([], minor=True)
+    if len(shares) == 1:
+        axes.set_xlim(shares[0] / 2 - smallest / 2, 2 * shares[0] + smallest)
+    return places
+
+
+def _apart(places: NDArray[np.float64], least: float = 0.07) -> list[int]:
+    """Indices of increasing `places` that leave room for a text each, the first and the last among them."""
+    kept = [0]
+    for k in range(1, len(places)):
+        if places[k] - places[kept[-1]] >= least and (k == len(places) - 1 or places[-1] - places[k] >= least):
+            kept.append(k)
+    return kept
 
 
 def _spread(order: NDArray[np.intp], n: int) -> NDArray[np.intp]:
