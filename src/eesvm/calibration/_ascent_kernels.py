@@ -133,29 +133,32 @@ def negatives_reply(first, last, entry_start, entry, price, amount, regret, load
 
 
 @kernel()
-def exact_values(first, last, rank, reach, start, row, quanta, value, cheapest, second):
-    """value[p] = p's cheapest exemplar in its own shares, in whole quanta; `second` is the next best.
+def exact_costs(first, last, rank, reach, start, row, quanta, costs):
+    """costs[p, j] = what exemplar j costs positive p in its own shares, in whole quanta.
 
     Quanta are whole numbers held as float64 whose sums stay below 2^53, so nothing is rounded whatever the order.
     """
-    n_exemplars = reach.shape[1]
-    cost = np.empty(n_exemplars)
     for p in range(first, last):
-        limits = reach[p]
+        limits, cost = reach[p], costs[p]
         cost[:] = 0
         for e in range(start[p], start[p + 1]):
             part = quanta[e]
             if part > 0:
                 places = rank[row[e]]
-                for j in range(n_exemplars):
+                for j in range(len(cost)):
                     cost[j] += part if places[j] < limits[j] else 0.0
-        value[p], second[p], cheapest[p] = np.inf, np.inf, -1
-        for j in range(n_exemplars):
-            if limits[j] > 0:
-                if cost[j] < value[p]:
-                    value[p], second[p], cheapest[p] = cost[j], value[p], j
-                elif cost[j] < second[p]:
-                    second[p] = cost[j]
+
+
+@kernel()
+def exact_values(first, last, rank, reach, start, row, quanta, value, cheapest):
+    """value[p] = p's cheapest live exemplar in its own shares, in whole quanta; inf where there is none."""
+    costs = np.empty((1, reach.shape[1]))
+    for p in range(first, last):
+        exact_costs(0, 1, rank, reach[p : p + 1], start[p : p + 2], row, quanta, costs)
+        value[p], cheapest[p] = np.inf, -1
+        for j in range(reach.shape[1]):
+            if reach[p, j] > 0 and costs[0, j] < value[p]:
+                value[p], cheapest[p] = costs[0, j], j
 
 
 @kernel()
@@ -229,7 +232,7 @@ def main_choice(choice, reach, least, most_walk, main):
         parts = choice[p]
         candidates = np.flatnonzero(parts[:n_exemplars] >= least)
         candidates = candidates[np.argsort(-parts[candidates], kind="mergesort")]
-        walked, total = 0, np.float32(0)
+        walked, total = np.int64(0), np.float32(0)
         for j in candidates:
             walked += np.int64(reach[p, j])
             if walked > most_walk and total > 0:

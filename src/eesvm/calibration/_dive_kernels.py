@@ -203,12 +203,10 @@ def _find_children(field, state, counts, p, limit, child, cost):
 
 
 @kernel()
-def least_costs(field, state, cost):
-    """cost[p] = price of what p's cheapest live exemplar would add, 0 where p is covered."""
-    for p in range(len(cost)):
-        cost[p] = 0.0
-        if state.is_covered[p]:
-            continue
+def least_costs(field, state, positives, cost):
+    """cost[i] = price of what the cheapest live exemplar of positives[i] would add."""
+    for i in range(len(positives)):
+        p = positives[i]
         least = np.inf
         for j in range(len(state.level)):
             level = np.int64(field.reach[p, j])
@@ -224,15 +222,16 @@ def least_costs(field, state, cost):
                         added += field.price[n]
                 k = end
             least = min(least, added)
-        cost[p] = least
+        cost[i] = least
 
 
 @kernel()
-def child_bounds(field, state, trail, sums, p, most, child, bound):
+def child_bounds(field, state, trail, sums, p, most, budget, child, bound):
     """Bounds of the children of p, in the order in which they are to be split off; the state is left as it was.
 
-    Child i covers p with child[i], and the children before it are forbidden. Returns how many there are, and whether
-    something is left when all are forbidden: exemplars whose price alone brings the node above `most`.
+    Child i covers p with child[i], and the children before it are forbidden. Exemplars whose price alone brings the
+    node above `most` are no children. Once `budget` units of work are spent, children get the bound of the node without
+    those before them, which holds for them too. Returns the number of children and the work done.
     """
     counts = np.zeros(N_COUNTS, dtype=np.int64)
     old_highest, before = state.highest.copy(), sums.copy()
@@ -242,10 +241,12 @@ def child_bounds(field, state, trail, sums, p, most, child, bound):
         j, level = child[i], np.int64(field.reach[p, child[i]])
         old_level, n_accepted, n_covered, n_noted = state.level[j], counts[0], counts[1], counts[2]
         old_sums = sums.copy()
-        _open(field, state, trail, counts, j, level, sums)
         bound[i] = sums[0] + sums[1]
-        _undo_open(field, state, trail, counts, j, old_level, n_accepted, n_covered, n_noted)
-        sums[:] = old_sums
+        if counts[4] < budget:
+            _open(field, state, trail, counts, j, level, sums)
+            bound[i] = sums[0] + sums[1]
+            _undo_open(field, state, trail, counts, j, old_level, n_accepted, n_covered, n_noted)
+            sums[:] = old_sums
         if _shut(field, state, trail, counts, j, level, sums):
             n_children = i + 1
             break
@@ -253,7 +254,7 @@ def child_bounds(field, state, trail, sums, p, most, child, bound):
     _undo_notes(state, trail, counts, 0)
     sums[:] = before
     trail.marks[:] = -1
-    return n_children
+    return n_children, counts[4]
 
 
 @kernel()

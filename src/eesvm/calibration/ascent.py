@@ -27,15 +27,17 @@ F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-_FIRST_EXEMPLARS = 3  # whose negatives make the first entries of a positive
+_FIRST_EXEMPLARS = 1  # whose negatives make the first entries of a positive
 _FIRST_SLACK = 1.5  # if they are at most this much more expensive than the cheapest
 _FIRST_ENTRIES = 1000  # of a positive at most
 _LEAST_CHOICE = 2e-2  # of a positive's choice that is worth looking at when entries are looked for
 _MAX_WALK = 30_000  # negatives of a positive's choice that are looked at then
 _EAGERNESS = 0.5  # 0: only the neediest positive of a negative gets a new entry; 1: all who need more than is held
 _GROWTH = 0.5  # new entries of a positive, of those it has
+FEW_FOUND = 0.01  # new entries, of those there are, at which growth is about over
+_FORGETTING = 0.8  # regrets are worth this much less after growth: they were learnt among fewer entries
 _WARMTH = 4.0  # how much regret given shares begin with: the more, the longer they last
-_LEAST_ROOM = 20  # new entries of a positive that are allowed in any case
+_LEAST_ROOM = 30  # new entries of a positive that are allowed in any case
 
 
 @dataclass(frozen=True)
@@ -53,13 +55,21 @@ class Evaluation:
     """What a set of shares proves about each positive, in whole quanta."""
 
     values: F64  # (P',) cheapest exemplar, inf where no pair is alive
-    second: F64  # (P',) next best exemplar
     cheapest: NDArray[np.int64]  # (P',)
     quanta: F64  # of every entry
 
 
 class Ascent:
     """Shares of a reduced problem, improved round by round."""
+
+    start: Integers  # (P' + 1,) entries of each positive
+    row: NDArray[np.int32]  # (Z,) negative of each entry
+    amount: F32  # (Z,) share at present
+    mean_amount: F32  # (Z,) share on average over the last iterations
+    regret: F32  # (Z,)
+    load: F32  # (Z,) how much the positive's choice needs the negative
+    entry_start: Integers  # (N' + 1,) entries of each negative, in `entry`
+    entry: NDArray[np.int32]  # (Z,)
 
     def __init__(self, problem: ReducedProblem, quantum: float, workers: Workers) -> None:
         self.problem, self.workers = problem, workers
@@ -159,21 +169,23 @@ class Ascent:
         quanta = np.zeros(len(self.row))
         kernels.whole_quanta(self.entry_start, self.entry, self.price_quanta, self.mean_amount, quanta)
         n = len(self.problem.reach)
-        values, second, cheapest = np.empty(n), np.empty(n), np.empty(n, dtype=np.int64)
+        values, cheapest = np.empty(n), np.empty(n, dtype=np.int64)
 
         def work(first: int, last: int) -> None:
             p = self.problem
-            kernels.exact_values(first, last, p.rank, p.reach, self.start, self.row, quanta, values, cheapest, second)
+            kernels.exact_values(first, last, p.rank, p.reach, self.start, self.row, quanta, values, cheapest)
 
         self.workers.chunks(work, n, _piece(n))
-        return Evaluation(values, second, cheapest, quanta)
+        return Evaluation(values, cheapest, quanta)
 
     def costs(self, evaluation: Evaluation) -> F64:
         """(P', E) what each exemplar costs each positive in its own shares, in whole quanta."""
-        costs = np.zeros(self.problem.reach.shape)
-        for p in range(len(costs)):
-            own = slice(self.start[p], self.start[p + 1])
-            costs[p] = evaluation.quanta[own] @ (self.problem.rank[self.row[own]] < self.problem.reach[p])
+        p, costs = self.problem, np.zeros(self.problem.reach.shape)
+
+        def work(first: int, last: int) -> None:
+            kernels.exact_costs(first, last, p.rank, p.reach, self.start, self.row, evaluation.quanta, costs)
+
+        self.workers.chunks(work, len(costs), _piece(len(costs)))
         return costs
 
     def grow(self, order: NDArray[np.int32], tidy: bool) -> int:
@@ -221,8 +233,10 @@ class Ascent:
         kept = np.ones(len(self.row), dtype=bool)
         if tidy:
             kept = (self.mean_amount > 1e-6) | (self.regret > 0) | (self.load >= held[self.row] - 0.05)
+        is_growing = n_found.sum() > FEW_FOUND * len(self.row)
+        regret = self.regret * np.float32(_FORGETTING) if is_growing else self.regret
         self._set_entries(
-            *kernels.merge_entries(self.start, kept, begin, n_found, found, self.row, self.amount, self.regret)
+            *kernels.merge_entries(self.start, kept, begin, n_found, found, self.row, self.amount, regret)
         )
         self._update_loads(self.choice)
         return int(n_found.sum())

@@ -20,7 +20,7 @@ import numpy as np
 
 from eesvm._threads import Workers
 from eesvm.calibration.anytime import Run, relative_gap
-from eesvm.calibration.ascent import Ascent, Evaluation
+from eesvm.calibration.ascent import FEW_FOUND, Ascent, Evaluation
 from eesvm.calibration.dives import Dive
 from eesvm.calibration.heuristics import loss_of_levels
 from eesvm.calibration.neighbourhoods import NeighbourhoodSearch
@@ -28,15 +28,14 @@ from eesvm.calibration.proof import Leaf, Proof
 from eesvm.calibration.ranks import RankedProblem
 from eesvm.calibration.reduce import Box, Levels, ReducedProblem, cheap_box, reduce
 
-_ROUND, _MAX_ROUND = 15, 60  # iterations between two looks at what shares are missing
-_NODE_ROUNDS = 4  # of ascent, below the root
-_PATIENCE = 4  # rounds over which the ascent of the root must make progress
-_PROGRESS = 0.05  # of the gap, over that many rounds; below the root, in every round
-_TIDY_ROUNDS = 3  # unused shares are dropped every so many rounds
-_FEW_FOUND = 0.01  # new entries, of those there are, at which the next rounds may be longer
+_ROUND, _MAX_ROUND = 8, 64  # iterations between two looks at what shares are missing
+_NODE_ROUNDS = 6  # of ascent, below the root
+_PATIENCE = 6  # rounds over which the ascent of the root must make progress
+_PROGRESS, _LEAST_PROGRESS = 0.05, 0.004  # of the gap, or of the loss, over that many rounds; below it, in each
+_TIDY_ROUNDS = 2  # unused shares are dropped every so many rounds
 _WALKERS = 2  # neighbourhood searches side by side
 _FIRST_MOVES, _MOVES = 400, 100  # of each walker at the beginning, and in each round
-_IDLE_ROUNDS = 60  # without a better solution, after which walkers rest
+_IDLE_ROUNDS, _FEW_MOVES = 20, 20  # rounds without a better solution, after which walkers make fewer moves
 _DIVE_WORK = 1e8  # numbers looked at in a search that is given up
 _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth first; adapts to what succeeds
 _INEXACT = 1e-10  # of the loss: what is not worth looking for where sums of weights are rounded
@@ -68,8 +67,8 @@ class ExactSearch:
         self._prove_by_one_positive(root)
         self._record()
         for k in range(1, _WALKERS):
-            if self._status() is None:
-                self.walkers.append(NeighbourhoodSearch(self.ranked, self.levels, self.random_state + k))
+            if self._status() is None:  # from nothing: a good start may also be a trap
+                self.walkers.append(NeighbourhoodSearch(self.ranked, None, self.random_state + k))
         for _ in range(4):
             if self._status() is None:
                 self._walk(_FIRST_MOVES // 4)
@@ -170,37 +169,40 @@ class ExactSearch:
         """Rounds of ascent, until the leaf is closed, more rounds bring little, or a limit is reached."""
         paid = self._paid(leaf.box)
         is_root = leaf.node == 0
-        n_iterations, bounds = _ROUND, []
-        best: tuple[float, Evaluation] | None = None
+        n_iterations, bounds, is_better = _ROUND, [], False
+        best: tuple[float, Evaluation, float] | None = None
         while True:
             ascent.iterate(n_iterations, self.run.is_out_of_time)
             evaluation = ascent.evaluate()
             value, price = self._value(ascent.problem, evaluation)
             self.statistics["ascent_rounds"] += 1
             if best is None or value > best[0]:
-                best = (value, evaluation)
+                best = (value, evaluation, price)
                 ascent.keep()
                 bound = self._possible_loss(paid + value)
-                if bound >= leaf.bound:
-                    leaf.bound, leaf.shares, leaf.price, leaf.owner = bound, ascent.shares(evaluation), price, -1
+                is_better |= bound >= leaf.bound  # else the leaf keeps the shares that it came with
+                if is_better:
+                    leaf.bound = bound
                     self._record()
             bounds.append(best[0])
             if self._is_closed(leaf.bound) or self._status() is not None:
                 break
-            if self.n_idle < _IDLE_ROUNDS:
-                self._walk(_MOVES)
-                if self._is_closed(leaf.bound) or self._status() is not None:
-                    break
-            gap = self.loss - paid - best[0]
-            lag = _PATIENCE if is_root else 1
-            if len(bounds) > lag and bounds[-1] - bounds[-1 - lag] < _PROGRESS * gap:
+            self._walk(_MOVES if self.n_idle < _IDLE_ROUNDS else _FEW_MOVES)
+            if self._is_closed(leaf.bound) or self._status() is not None:
+                break
+            lag, enough = 1, _PROGRESS * (self.loss - paid - best[0])
+            if is_root:
+                lag, enough = _PATIENCE, min(enough, _LEAST_PROGRESS * self.loss)
+            if len(bounds) > lag and bounds[-1] - bounds[-1 - lag] < enough:
                 break
             if not is_root and len(bounds) >= _NODE_ROUNDS:
                 break
             n_found = ascent.grow(self.ranked.order, len(bounds) % _TIDY_ROUNDS == 0)
-            if n_found < _FEW_FOUND * len(ascent.row):
+            if n_found < FEW_FOUND * len(ascent.row):  # better shares are then a matter of patience
                 n_iterations = min(_MAX_ROUND, 2 * n_iterations)
         ascent.go_back()
+        if is_better:
+            leaf.shares, leaf.price, leaf.owner = ascent.shares(best[1]), best[2], -1
         return best[1]
 
     def _value(self, reduced: ReducedProblem, evaluation: Evaluation) -> tuple[float, float]:

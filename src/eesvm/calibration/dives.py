@@ -20,7 +20,8 @@ from eesvm.calibration.ranks import RankedProblem
 
 _MAX_EVENTS = 200_000  # in the story of one search
 _MAX_NOTES = 4_000_000
-_CANDIDATES = 3  # positives whose children are looked at before a box is split
+_CANDIDATES, _CLOSE_CANDIDATES = 64, 3  # positives whose cost, and whose children, are looked at to split a box
+_BRANCHING_WORK = 2e8  # numbers looked at while that is done, about
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,16 @@ class Dive:
             reduced.rank,
             reduced.reach,
             np.ascontiguousarray(np.argsort(far, axis=0, kind="stable").T.astype(np.int32)),
-            np.zeros(n_positives, dtype=np.int64),
+            np.argsort(-reduced.difficulty, kind="stable"),
             price,
             ascent.entry_start,
             ascent.entry,
             np.repeat(np.arange(n_positives), np.diff(ascent.start)).astype(np.int32),
             evaluation.quanta,
         )
-        self.least_costs = np.zeros(n_positives)
-        kernels.least_costs(self.field, self.state, self.least_costs)
-        self.field.sequence[:] = np.argsort(-self.least_costs, kind="stable")
+        self._sort_by_cost(_CANDIDATES)
+        if self.costs.max(initial=0) == 0:
+            self._sort_by_cost(n_positives)
         self.sums = np.array([price[is_accepted].sum(), evaluation.values.sum()])
         n_notes = min(_MAX_NOTES, 64 * n_positives + n_positives * n_positives)
         self.trail = kernels.Trail(
@@ -84,18 +85,30 @@ class Dive:
             np.full(n_positives, -1, dtype=np.int64),
         )
 
+    def _sort_by_cost(self, n: int) -> None:
+        """The first `n` of the sequence by what they would still cost, most first."""
+        candidates = self.field.sequence[:n].copy()
+        costs = np.zeros(len(candidates))
+        kernels.least_costs(self.field, self.state, candidates, costs)
+        by_cost = np.argsort(-costs, kind="stable")
+        self.field.sequence[:n], self.costs = candidates[by_cost], costs[by_cost]
+
     def best_branching(self, most: float) -> Branching | None:
-        """Of the most difficult positives the one whose weakest child has the best bound; None where all are free.
+        """Of the most difficult positives the one whose weakest child has the best bound; None where there is none.
 
         Children that cost more than `most` by their price alone are left out.
         """
-        best = None
-        for p in self.field.sequence[:_CANDIDATES]:
-            if self.least_costs[p] == 0:
+        best, work = None, 0
+        for p, cost in zip(self.field.sequence[:_CLOSE_CANDIDATES], self.costs, strict=False):
+            if cost == 0 or work >= _BRANCHING_WORK:
                 break
             child = np.empty(self.field.reach.shape[1], dtype=np.int32)
             bound = np.empty(len(child))
-            n = kernels.child_bounds(self.field, self.state, self.trail, self.sums.copy(), p, most, child, bound)
+            budget = _BRANCHING_WORK - work
+            n, done = kernels.child_bounds(
+                self.field, self.state, self.trail, self.sums.copy(), p, most, budget, child, bound
+            )
+            work += done
             levels = self.field.reach[p, child[:n]].astype(np.int64)
             branching = Branching(int(self.positives[p]), child[:n].copy(), levels, bound[:n].copy())
             if n == 0:
