@@ -35,6 +35,7 @@ _PROGRESS, _LEAST_PROGRESS = 0.05, 0.004  # of the gap, or of the loss, over tha
 _TIDY_ROUNDS = 2  # unused shares are dropped every so many rounds
 _WALKERS = 2  # neighbourhood searches side by side
 _FIRST_MOVES, _MOVES = 400, 100  # of each walker at the beginning, and in each round
+_WIDE_GAP, _MANY_MOVES = 0.1, 300  # of the loss, at which walkers make more moves
 _IDLE_ROUNDS, _FEW_MOVES = 20, 20  # rounds without a better solution, after which walkers make fewer moves
 _DIVE_WORK = 1e8  # numbers looked at in a search that is given up
 _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth first; adapts to what succeeds
@@ -119,6 +120,12 @@ class ExactSearch:
         if best.best_loss < self.loss:
             self._adopt(best.best_levels)
 
+    def _n_moves(self) -> int:
+        """Moves until the next round: more where the gap is wide, fewer where walkers have long found nothing."""
+        if relative_gap(self.loss, self.proof.bound()) > _WIDE_GAP:
+            return _MANY_MOVES
+        return _MOVES if self.n_idle < _IDLE_ROUNDS else _FEW_MOVES
+
     def _adopt(self, levels: Levels) -> None:
         """Take over a solution if it is better than the best so far."""
         loss = loss_of_levels(self.ranked, levels)
@@ -187,7 +194,7 @@ class ExactSearch:
             bounds.append(best[0])
             if self._is_closed(leaf.bound) or self._status() is not None:
                 break
-            self._walk(_MOVES if self.n_idle < _IDLE_ROUNDS else _FEW_MOVES)
+            self._walk(self._n_moves())
             if self._is_closed(leaf.bound) or self._status() is not None:
                 break
             lag, enough = 1, _PROGRESS * (self.loss - paid - best[0])
