@@ -85,7 +85,9 @@ def reference_bound(problem, certificate):
 
     def spare_budget(min_recall):
         units = {p: int(u) for p, u in enumerate(problem.recall_units)}
-        spare = Fraction(problem.left_out_budget(min_recall)) - sum(u for p, u in units.items() if not can_be_covered(p))
+        spare = Fraction(problem.left_out_budget(min_recall)) - sum(
+            u for p, u in units.items() if not can_be_covered(p)
+        )
         units = [u for p, u in units.items() if can_be_covered(p)]
         if spare < 0 or not units:
             return spare
