@@ -160,6 +160,17 @@ def test_a_large_gap_is_closed_by_splitting_and_the_certificate_is_small():
     assert verify(problem, result).is_valid
 
 
+def test_a_box_in_which_everything_left_is_free_has_a_solution():
+    """A recall floor right at the weight of a positive, in boxes that leave nothing to pay for."""
+    scores = np.random.default_rng(3).normal(size=(11, 3))
+    for weights in ([0.1, 0.7, 0.7], [0.2, 0.7, 1.1], [0.3, 0.7, 0.7]):
+        problem = CalibrationProblem(scores[:3], scores[3:], positive_weights=weights)
+        floor = 1 - weights[1] / sum(weights) + 1e-12
+        result = solve(problem, min_recall=floor)
+        assert result.loss == solve(problem, "exhaustive", min_recall=floor).loss
+        assert verify(problem, result).is_valid
+
+
 # Parts
 
 

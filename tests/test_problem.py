@@ -307,3 +307,12 @@ def test_recall_floors_do_not_depend_on_the_order_of_sums(weights, data):
     assert result.status == "optimal"
     turned = CalibrationProblem(scores[:-8][::-1], scores[-8:], positive_weights=weights[::-1])
     assert solve(turned, min_recall=floor, method="exhaustive").loss == result.loss
+
+
+def test_recall_units_do_not_depend_on_the_order_of_weights():
+    """0.1 + 0.2 + 0.7 is a hair below 1 in one order: the exponent of a plain sum would depend on it."""
+    weights = np.array([0.1, 0.2, 0.7])
+    scores = np.zeros((3, 1))
+    forwards = CalibrationProblem(scores, scores, positive_weights=weights)
+    backwards = CalibrationProblem(scores, scores, positive_weights=weights[::-1])
+    assert (forwards.recall_units == backwards.recall_units[::-1]).all()

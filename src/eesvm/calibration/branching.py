@@ -133,12 +133,12 @@ class ExactSearch:
             self.levels, self.loss, self.n_idle = levels.astype(np.int32), loss, 0
             self._record()
 
-    def _adopt_lowest(self, box: Box) -> None:
-        """The lowest levels of a box are a solution where they cover enough."""
-        covered = (self.ranked.delta[self.ranked.coverable] <= box.lowest).any(axis=1)
+    def _try(self, levels: Levels) -> None:
+        """Take over levels if they cover enough and are better than the best so far."""
+        covered = (self.ranked.delta[self.ranked.coverable] <= levels).any(axis=1)
         left_out = self.ranked.positive_weights[self.ranked.coverable][~covered].sum()
         if left_out <= self.ranked.left_out_budget:
-            self._adopt(box.lowest)
+            self._adopt(levels)
 
     # Bounds
 
@@ -155,7 +155,7 @@ class ExactSearch:
 
     def _take(self, leaf: Leaf) -> None:
         """Improve the bound of a leaf; search or split what that does not settle."""
-        self._adopt_lowest(leaf.box)
+        self._try(leaf.box.lowest)
         reduced = reduce(self.ranked, leaf.box)
         ascent = Ascent(reduced, self.quantum, self.workers)
         if leaf.shares is None:
@@ -285,28 +285,28 @@ class ExactSearch:
 
     def _halve(self, leaf: Leaf, ascent: Ascent, evaluation: Evaluation) -> None:
         """Split a box in two, at the exemplar and level whose halves promise the largest rise of the bound."""
-        split = _promising_split(self.ranked, ascent, evaluation)
-        if split is None:  # nothing can be covered beyond the lowest levels, and those have been looked at
+        reach = ascent.problem.reach
+        if len(ascent.problem.prices) == 0:  # all that is alive is free, and as good as what is paid
+            self._try(np.maximum(leaf.box.lowest, reach.max(axis=0, initial=0).astype(np.int32)))
             leaf.bound = self.loss
             return
+        split = _promising_split(self.ranked, ascent, evaluation)
         self.statistics["splits"] += 1
         for child in self.proof.split(leaf, *split):
             self._push(child)
 
 
-def _promising_split(ranked: RankedProblem, ascent: Ascent, evaluation: Evaluation) -> tuple[int, int] | None:
+def _promising_split(ranked: RankedProblem, ascent: Ascent, evaluation: Evaluation) -> tuple[int, int]:
     """Open, all of a level is paid for instead of the part that the fractional choice needs; shut, whoever chose the
     exemplar at that level or above has to go elsewhere, at a cost that is guessed by what they are worth."""
     problem = ascent.problem
-    if not (problem.reach > 0).any():
-        return None
     choice = ascent.mean_choice[:, :-1]
     needed = np.zeros(len(problem.prices), dtype=np.float32)
     np.maximum.at(needed, ascent.row, np.minimum(ascent.load, 1))
     missing = problem.prices * (1 - needed)
     values = np.where(np.isfinite(evaluation.values), evaluation.values, 0)
     values = values + 1e-3 * values.mean() + 1e-9
-    best, split = -1.0, None
+    best, split = -1.0, (-1, -1)
     for j in range(problem.reach.shape[1]):
         users = np.flatnonzero(problem.reach[:, j] > 0)
         if len(users) == 0:

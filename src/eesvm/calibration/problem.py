@@ -22,6 +22,7 @@ Before: nothing; scores come from anywhere. After: `ranks`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
@@ -340,7 +341,7 @@ def _round_down(values: FloatArray, dtype: np.dtype[Any]) -> FloatArray:
 
 def _whole_units(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     """(P,) `weights` in units so small that they are whole, and sums of them exact in any order."""
-    _, exponent = np.frexp(weights.sum())
+    exponent = math.frexp(math.fsum(weights))[1]  # of the exact sum, which no order of the weights changes
     return np.maximum(np.rint(np.ldexp(weights, 52 - exponent)), 1.0)
 
 
