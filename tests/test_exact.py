@@ -1,5 +1,6 @@
 """The exact search: against brute force, the integer program and Algorithm 1; its parts against slow versions of them."""
 
+import itertools
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -169,6 +170,18 @@ def test_a_box_in_which_everything_left_is_free_has_a_solution():
         result = solve(problem, min_recall=floor)
         assert result.loss == solve(problem, "exhaustive", min_recall=floor).loss
         assert verify(problem, result).is_valid
+
+
+@pytest.mark.parametrize("first", [1, 1000])
+def test_a_leaf_keeps_the_shares_that_prove_its_bound(monkeypatch, first):
+    """Ascents that get worse and worse: what is split or searched below a leaf must rest on what the leaf came with."""
+    evaluate, divisors = Ascent.evaluate, itertools.count(first)
+    monkeypatch.setattr(Ascent, "evaluate", lambda self: self._evaluate(evaluate(self).quanta // next(divisors)))
+    problem = tangled(7, n_exemplars=15, n_positives=80, n_negatives=600)
+    for options in ({}, {"node_limit": 40}):
+        result = solve(problem, **options)
+        assert result.lower_bound <= solve(problem, method="algorithm1").loss
+        assert verify(problem, result).problems == []
 
 
 # Parts

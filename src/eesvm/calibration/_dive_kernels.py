@@ -113,8 +113,9 @@ def _open(field, state, trail, counts, j, level, sums):
 
 
 @kernel()
-def _undo_open(field, state, trail, counts, j, old_level, n_accepted, n_covered, n_noted):
-    """Take `_open` back, down to the given lengths of the trails."""
+def _undo_open(field, state, trail, counts, j, old_level, old_counts):
+    """Take `_open` back, down to the lengths that the trails had before."""
+    n_accepted, n_covered, n_noted = old_counts[0], old_counts[1], old_counts[2]
     n_exemplars = len(state.level)
     for k in range(n_accepted, counts[0]):
         n = trail.accepted[k]
@@ -239,13 +240,12 @@ def child_bounds(field, state, trail, sums, p, most, budget, child, bound):
     n_children = _find_children(field, state, counts, p, most - sums[0], child, cost)
     for i in range(n_children):
         j, level = child[i], np.int64(field.reach[p, child[i]])
-        old_level, n_accepted, n_covered, n_noted = state.level[j], counts[0], counts[1], counts[2]
-        old_sums = sums.copy()
+        old_level, old_counts, old_sums = state.level[j], counts[:3].copy(), sums.copy()
         bound[i] = sums[0] + sums[1]
         if counts[4] < budget:
             _open(field, state, trail, counts, j, level, sums)
             bound[i] = sums[0] + sums[1]
-            _undo_open(field, state, trail, counts, j, old_level, n_accepted, n_covered, n_noted)
+            _undo_open(field, state, trail, counts, j, old_level, old_counts)
             sums[:] = old_sums
         if _shut(field, state, trail, counts, j, level, sums):
             n_children = i + 1
@@ -306,17 +306,7 @@ def dive(field, state, trail, sums, best, margin, best_level, budget, events):
             is_new = False
         else:
             j = child[depth, next_child[depth] - 1]
-            _undo_open(
-                field,
-                state,
-                trail,
-                counts,
-                j,
-                old_level[depth],
-                old_counts[depth, 0],
-                old_counts[depth, 1],
-                old_counts[depth, 2],
-            )
+            _undo_open(field, state, trail, counts, j, old_level[depth], old_counts[depth])
             sums[:] = old_sums[depth]
         # Forbid the last child to its siblings, then look for the next that is worth a visit.
         p = positive[depth]
@@ -349,17 +339,7 @@ def dive(field, state, trail, sums, best, margin, best_level, budget, events):
             n_nodes += 1
             events[n_events, 0], events[n_events, 1], events[n_events, 2] = p, j, BY_SHARES
             n_events += 1
-            _undo_open(
-                field,
-                state,
-                trail,
-                counts,
-                j,
-                old_level[depth],
-                old_counts[depth, 0],
-                old_counts[depth, 1],
-                old_counts[depth, 2],
-            )
+            _undo_open(field, state, trail, counts, j, old_level[depth], old_counts[depth])
             sums[:] = old_sums[depth]
         if is_new:
             depth += 1

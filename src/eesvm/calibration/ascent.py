@@ -98,8 +98,8 @@ class Ascent:
         self.choice[has_pair, cheapest[has_pair]] = 1
         self._update_loads(self.choice)
 
-    def begin_from(self, shares: Shares) -> None:
-        """First entries: those of shares that were good for a larger box, as far as they still matter."""
+    def begin_from(self, shares: Shares) -> Evaluation:
+        """First entries: those of given shares, as far as they matter here; returns what they prove as they are."""
         problem = self.problem
         position = np.full(max(problem.positives.max(initial=-1), shares.positives.max(initial=-1)) + 1, -1)
         position[problem.positives] = np.arange(len(problem.positives))
@@ -112,11 +112,12 @@ class Ascent:
         start = np.searchsorted(owner, np.arange(len(problem.positives) + 1)).astype(np.int64)
         part = (amount / np.maximum(self.price_quanta[row], 1)).astype(np.float32)
         self._set_entries(start, row.astype(np.int32), part * self.prices[row], part * np.float32(_WARMTH))
-        self.mean_amount[:] = self.amount
-        evaluation = self.evaluate()
+        evaluation = self._evaluate(amount)
         has_pair = np.flatnonzero(evaluation.cheapest >= 0)
+        self.choice[:] = 0
         self.choice[has_pair, evaluation.cheapest[has_pair]] = 1
         self._update_loads(self.choice)
+        return evaluation
 
     def iterate(self, n_iterations: int, is_over: Callable[[], bool] = lambda: False) -> None:
         """Both sides reply to each other; `mean_amount` and `mean_choice` are averages over these iterations."""
@@ -168,6 +169,9 @@ class Ascent:
         """What the average shares prove, without a rounding error."""
         quanta = np.zeros(len(self.row))
         kernels.whole_quanta(self.entry_start, self.entry, self.price_quanta, self.mean_amount, quanta)
+        return self._evaluate(quanta)
+
+    def _evaluate(self, quanta: F64) -> Evaluation:
         n = len(self.problem.reach)
         values, cheapest = np.empty(n), np.empty(n, dtype=np.int64)
 

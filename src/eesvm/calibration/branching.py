@@ -20,7 +20,7 @@ import numpy as np
 
 from eesvm._threads import Workers
 from eesvm.calibration.anytime import Run, relative_gap
-from eesvm.calibration.ascent import FEW_FOUND, Ascent, Evaluation
+from eesvm.calibration.ascent import FEW_FOUND, Ascent, Evaluation, Shares
 from eesvm.calibration.dives import Dive
 from eesvm.calibration.heuristics import loss_of_levels
 from eesvm.calibration.neighbourhoods import NeighbourhoodSearch
@@ -207,10 +207,22 @@ class ExactSearch:
             n_found = ascent.grow(self.ranked.order, len(bounds) % _TIDY_ROUNDS == 0)
             if n_found < FEW_FOUND * len(ascent.row):  # better shares are then a matter of patience
                 n_iterations = min(_MAX_ROUND, 2 * n_iterations)
+        if not is_better:  # what follows has to rest on the shares that prove the bound
+            if leaf.owner >= 0:
+                leaf.shares, leaf.owner = self._shares_of(leaf.owner), -1
+            assert leaf.shares is not None
+            return ascent.begin_from(leaf.shares)
         ascent.go_back()
-        if is_better:
-            leaf.shares, leaf.price, leaf.owner = ascent.shares(best[1]), best[2], -1
+        leaf.shares, leaf.price, leaf.owner = ascent.shares(best[1]), best[2], -1
         return best[1]
+
+    def _shares_of(self, owner: int) -> Shares:
+        """All prices that may matter to one positive, given to it."""
+        levels = np.where(self.ranked.delta[owner] <= len(self.ranked.prices), self.ranked.delta[owner], 0)
+        rows = zip(self.ranked.order, levels, strict=True)
+        negatives = np.unique(np.concatenate([row[:level] for row, level in rows]))
+        quanta = np.floor(self.ranked.prices[negatives] / self.quantum)
+        return Shares(np.array([owner]), np.array([0, len(negatives)]), negatives, quanta)
 
     def _value(self, reduced: ReducedProblem, evaluation: Evaluation) -> tuple[float, float]:
         """What evaluated shares prove on top of what is paid, and the price of leaving out that this needs."""

@@ -136,7 +136,6 @@ class Dive:
                 if what == kernels.FREE:  # no choice, so no split
                     continue
                 opened, rest = proof.split(leaf, exemplar, int(self.field.reach[p, exemplar]))
-                opened.is_fresh = rest.is_fresh = False
                 if what == kernels.BY_SHARES:
                     opened.bound, leaf = loss, rest
                 else:

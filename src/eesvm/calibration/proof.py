@@ -33,7 +33,6 @@ class Leaf:
     shares: Shares | None = None  # that prove the bound
     price: float = 0.0  # of leaving out a unit of weight
     owner: int = -1  # the positive to which all prices belong, in place of `shares`
-    is_fresh: bool = True  # whether the shares come from a larger box
 
 
 class Proof:
@@ -43,6 +42,7 @@ class Proof:
         self.splits: list[tuple[int, int, int, int] | None] = [None]
         self.leaves: dict[int, Leaf] = {0: Leaf(0, box, 0.0)}
         self.cutoff = math.inf  # levels that cost as much are outside the box of the root
+        self.highest = box.highest  # (E,) levels of that box
 
     def bound(self) -> float:
         return min(self.cutoff, min((leaf.bound for leaf in self.leaves.values()), default=math.inf))
@@ -117,9 +117,8 @@ class Proof:
         """(E,) the highest score among the pairs that the cutoff has put outside the box of the root."""
         ceiling = np.full(ranked.n_exemplars, -np.inf, dtype=problem.positive_scores.dtype)
         if self.cutoff < math.inf:
-            highest = self.highest
             for j in range(ranked.n_exemplars):
-                dead = (ranked.delta[:, j] > highest[j]) & (ranked.delta[:, j] != FORBIDDEN)
+                dead = (ranked.delta[:, j] > self.highest[j]) & (ranked.delta[:, j] != FORBIDDEN)
                 ceiling[j] = problem.positive_scores[dead, j].max(initial=-np.inf)
         return ceiling
 
