@@ -4,7 +4,7 @@ Boxes are (4,) or (n, 4) float64 arrays of x1, y1, x2, y2 in pixels, half-open: 
 0, 0, 1, 1. Readers convert whatever their format says. Images are RGB, uint8, (height, width, 3).
 Absent on purpose: behaviour. Reading is the business of `datasets` and `images`, geometry of `boxes`.
 
-Before: nothing. After: `datasets`, `windows`.
+Before: nothing. After: `datasets`, `windows`, `detector`, `transfer`.
 """
 
 from __future__ import annotations
@@ -102,6 +102,35 @@ class Windows:
     image_id: str
     boxes: NDArray[np.float64]  # (n, 4)
     instance: NDArray[np.int64]  # (n,) index of the instance whose ground-truth box this is, -1 for a proposal
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+
+@dataclass(frozen=True)
+class ExemplarAnnotation:
+    """What a training object can hand on: everything a detection inherits from the exemplar that won it."""
+
+    class_name: str
+    image_id: str
+    index: int  # its position among the instances of its image
+    box: Box  # (4,) in its own image; parts are in the same coordinates
+    mask: NDArray[np.bool_] | None = None  # (height, width) of the pixels that the box touches
+    parts: tuple[Part, ...] = ()
+    pose: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)  # subcategory, attributes, ...
+    picture: NDArray[np.uint8] | None = None  # (height, width, 3) of the pixels that the box touches
+
+
+@dataclass(frozen=True)
+class Detections:
+    """What was found in one image, in decreasing order of score."""
+
+    image_id: str
+    boxes: NDArray[np.float64]  # (n, 4)
+    scores: NDArray[np.float64]  # (n,)
+    class_names: NDArray[np.str_]  # (n,)
+    exemplars: NDArray[np.int64]  # (n,) the winning exemplar among all of the model, -1 where there is none
 
     def __len__(self) -> int:
         return len(self.boxes)
