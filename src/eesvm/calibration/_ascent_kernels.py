@@ -15,6 +15,8 @@ import numpy as np
 from eesvm._compile import kernel
 
 _SPARSE = 8  # the load is summed over the exemplars in use where they are fewer than 1 / this of all
+_LEAST_EXCESS = 1e-3  # of a choice: a need that is worth an entry
+_N_BINS = 256  # of needs, between 0 and 1, to find the neediest without sorting
 
 
 @kernel(fastmath=True)
@@ -244,56 +246,63 @@ def main_choice(choice, reach, least, most_walk, main):
 
 
 @kernel()
-def demands(first, last, order, row_of, reach, choice, demand):
-    """demand[n] = the largest part of any positive's choice that needs negative n (positives first..last)."""
-    n_rows = len(demand)
-    part = np.zeros(n_rows, dtype=np.float32)
-    touched = np.empty(n_rows, dtype=np.int32)
-    for p in range(first, last):
-        n_touched = _add_up(p, order, row_of, reach, choice, part, touched)
-        for k in range(n_touched):
-            n = touched[k]
-            demand[n] = max(demand[n], part[n])
-            part[n] = 0
-
-
-@kernel()
-def missing_entries(
-    first, last, order, row_of, reach, choice, demand, held, eagerness, start, row, room, begin, found, n_found
-):
+def wanted_entries(first, last, order, row_of, reach, choice, held, start, row, begin, found, need, n_found):
     """Entries that are absent although the positive needs the negative more than anybody who has a share of it.
 
-    Of those within `eagerness` of the way from the largest `held` need to the largest `demand` the `room[p]` neediest
-    are written to found[begin[p] :], and their number to n_found[p].
+    The neediest of them, as many as there is room for, go to found[begin[p] : begin[p + 1]], with the part of the
+    positive's choice by which each exceeds the largest `held` need, and their number to n_found[p].
     """
     n_rows = len(held)
     part = np.zeros(n_rows, dtype=np.float32)
     touched = np.empty(n_rows, dtype=np.int32)
-    excess = np.empty(n_rows, dtype=np.float32)
     for p in range(first, last):
         n_touched = _add_up(p, order, row_of, reach, choice, part, touched)
         for e in range(start[p], start[p + 1]):
             part[row[e]] = 0
-        n_wanted = 0
+        histogram = np.zeros(_N_BINS + 1, dtype=np.int64)
+        for k in range(n_touched):
+            n = touched[k]
+            over = part[n] - held[n]
+            if over > _LEAST_EXCESS:
+                histogram[min(_N_BINS, int(over * _N_BINS))] += 1
+        room = begin[p + 1] - begin[p]
+        lowest, n_above = _N_BINS, histogram[_N_BINS]
+        while lowest > 0 and n_above + histogram[lowest - 1] <= room:
+            lowest -= 1
+            n_above += histogram[lowest]
+        n_taken = 0
         for k in range(n_touched):
             n = touched[k]
             over = part[n] - held[n]
             part[n] = 0
-            if over > 1e-3 and over >= (1 - eagerness) * (demand[n] - held[n]):
-                touched[n_wanted], excess[n_wanted] = n, over
-                n_wanted += 1
-        n_taken = 0
-        if n_wanted > room[p]:
-            bar = np.sort(excess[:n_wanted])[n_wanted - room[p]]
-            for k in range(n_wanted):
-                if excess[k] >= bar and n_taken < room[p]:
-                    found[begin[p] + n_taken] = touched[k]
-                    n_taken += 1
-        else:
-            for k in range(n_wanted):
-                found[begin[p] + k] = touched[k]
-            n_taken = n_wanted
+            if over > _LEAST_EXCESS and n_taken < room and min(_N_BINS, int(over * _N_BINS)) >= lowest:
+                found[begin[p] + n_taken], need[begin[p] + n_taken] = n, over
+                n_taken += 1
         n_found[p] = n_taken
+
+
+@kernel()
+def neediest_entries(begin, room, found, need, n_found, eagerness, most_needed):
+    """Of the wanted entries those within `eagerness` of the largest need of their negative, `room[p]` at most."""
+    for p in range(len(n_found)):
+        for k in range(begin[p], begin[p] + n_found[p]):
+            most_needed[found[k]] = max(most_needed[found[k]], need[k])
+    for p in range(len(n_found)):
+        n_wanted = 0
+        for k in range(begin[p], begin[p] + n_found[p]):
+            if need[k] >= (1 - eagerness) * most_needed[found[k]]:
+                found[begin[p] + n_wanted], need[begin[p] + n_wanted] = found[k], need[k]
+                n_wanted += 1
+        if n_wanted > room[p]:
+            needs = need[begin[p] : begin[p] + n_wanted]
+            bar = np.sort(needs)[n_wanted - room[p]]
+            n_taken = 0
+            for k in range(n_wanted):
+                if needs[k] >= bar and n_taken < room[p]:
+                    found[begin[p] + n_taken] = found[begin[p] + k]
+                    n_taken += 1
+            n_wanted = n_taken
+        n_found[p] = n_wanted
 
 
 @kernel()

@@ -31,12 +31,13 @@ _FIRST_EXEMPLARS = 1  # whose negatives make the first entries of a positive
 _FIRST_SLACK = 1.5  # if they are at most this much more expensive than the cheapest
 _FIRST_ENTRIES = 1000  # of a positive at most
 _LEAST_CHOICE = 2e-2  # of a positive's choice that is worth looking at when entries are looked for
-_MAX_WALK = 30_000  # negatives of a positive's choice that are looked at then
+_MAX_WALK = 10_000  # negatives of a positive's choice that are looked at then
 _EAGERNESS = 0.5  # 0: only the neediest positive of a negative gets a new entry; 1: all who need more than is held
 _GROWTH = 0.5  # new entries of a positive, of those it has
 FEW_FOUND = 0.01  # new entries, of those there are, at which growth is about over
 _FORGETTING = 0.8  # regrets are worth this much less after growth: they were learnt among fewer entries
 _WARMTH = 4.0  # how much regret given shares begin with: the more, the longer they last
+_CANDIDATES = 4  # for each new entry of a positive that is allowed
 _LEAST_ROOM = 30  # new entries of a positive that are allowed in any case
 
 
@@ -165,6 +166,11 @@ class Ascent:
             self.workers.chunks(negatives, n_rows, _piece(n_rows))
             self.workers.chunks(positives, n_positives, _piece(n_positives))
 
+    @property
+    def work(self) -> int:
+        """Numbers that are looked at in one iteration, about."""
+        return (len(self.row) + 3 * len(self.problem.reach)) * self.problem.reach.shape[1]
+
     def evaluate(self) -> Evaluation:
         """What the average shares prove, without a rounding error."""
         quanta = np.zeros(len(self.row))
@@ -200,40 +206,30 @@ class Ascent:
         self._update_loads(choice)
         held = np.zeros(len(problem.prices), dtype=np.float32)
         np.maximum.at(held, self.row, self.load)
-        pieces: list[F32] = []
-
-        def measure(first: int, last: int) -> None:
-            demand = np.zeros(len(problem.prices), dtype=np.float32)
-            kernels.demands(first, last, order, problem.row_of, problem.reach, choice, demand)
-            pieces.append(demand)
-
-        size = -(-n_positives // (2 * self.workers.n))
-        self.workers.chunks(measure, n_positives, size)
-        demand = np.maximum.reduce(pieces)
         room = np.maximum(_LEAST_ROOM, (_GROWTH * np.diff(self.start)).astype(np.int64))
-        begin = np.concatenate([[0], np.cumsum(room)])
-        found, n_found = np.empty(begin[-1], dtype=np.int32), np.zeros(n_positives, dtype=np.int64)
+        begin = np.concatenate([[0], np.cumsum(_CANDIDATES * room)])
+        found, need = np.empty(begin[-1], dtype=np.int32), np.empty(begin[-1], dtype=np.float32)
+        n_found = np.zeros(n_positives, dtype=np.int64)
 
         def look(first: int, last: int) -> None:
-            kernels.missing_entries(
+            kernels.wanted_entries(
                 first,
                 last,
                 order,
                 problem.row_of,
                 problem.reach,
                 choice,
-                demand,
                 held,
-                _EAGERNESS,
                 self.start,
                 self.row,
-                room,
                 begin,
                 found,
+                need,
                 n_found,
             )
 
-        self.workers.chunks(look, n_positives, size)
+        self.workers.chunks(look, n_positives, -(-n_positives // (4 * self.workers.n)))
+        kernels.neediest_entries(begin, room, found, need, n_found, _EAGERNESS, np.zeros_like(held))
         kept = np.ones(len(self.row), dtype=bool)
         if tidy:
             kept = (self.mean_amount > 1e-6) | (self.regret > 0) | (self.load >= held[self.row] - 0.05)

@@ -30,14 +30,16 @@ from eesvm.calibration.reduce import Box, Levels, ReducedProblem, cheap_box, red
 
 _ROUND, _MAX_ROUND = 8, 64  # iterations between two looks at what shares are missing
 _NODE_ROUNDS = 6  # of ascent, below the root
-_PATIENCE = 6  # rounds over which the ascent of the root must make progress
+_PATIENCE = 3  # rounds over which the ascent of the root must make progress
 _PROGRESS, _LEAST_PROGRESS = 0.05, 0.004  # of the gap, or of the loss, over that many rounds; below it, in each
 _TIDY_ROUNDS = 2  # unused shares are dropped every so many rounds
 _WALKERS = 2  # neighbourhood searches side by side
 _FIRST_MOVES, _MOVES = 400, 100  # of each walker at the beginning, and in each round
 _WIDE_GAP, _MANY_MOVES = 0.1, 300  # of the loss, at which walkers make more moves
-_IDLE_ROUNDS, _FEW_MOVES = 20, 20  # rounds without a better solution, after which walkers make fewer moves
+_IDLE_ROUNDS, _FEW_MOVES = 20, 60  # rounds without a better solution, after which walkers make fewer moves
 _DIVE_WORK = 1e8  # numbers looked at in a search that is given up
+_EARLY_WORK = 1e7  # numbers that the ascent looks at before its box is searched for the first time, then twice as many
+_EARLY_DIVES = 0.2  # of the numbers that the ascent has looked at: what a search between its rounds may look at
 _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth first; adapts to what succeeds
 _INEXACT = 1e-10  # of the loss: what is not worth looking for where sums of weights are rounded
 
@@ -122,9 +124,9 @@ class ExactSearch:
 
     def _n_moves(self) -> int:
         """Moves until the next round: more where the gap is wide, fewer where walkers have long found nothing."""
-        if relative_gap(self.loss, self.proof.bound()) > _WIDE_GAP:
-            return _MANY_MOVES
-        return _MOVES if self.n_idle < _IDLE_ROUNDS else _FEW_MOVES
+        if self.n_idle >= _IDLE_ROUNDS:
+            return _FEW_MOVES
+        return _MANY_MOVES if relative_gap(self.loss, self.proof.bound()) > _WIDE_GAP else _MOVES
 
     def _adopt(self, levels: Levels) -> None:
         """Take over a solution if it is better than the best so far."""
@@ -164,7 +166,7 @@ class ExactSearch:
             ascent.begin_from(leaf.shares)
         evaluation = self._climb(leaf, ascent)
         self._record()
-        if self._status() is not None or self._is_closed(leaf.bound):
+        if evaluation is None or self._status() is not None or self._is_closed(leaf.bound):
             return
         if self.must_cover_all:
             self._branch(leaf, ascent, evaluation)
@@ -172,14 +174,19 @@ class ExactSearch:
             self._halve(leaf, ascent, evaluation)
         self._record()
 
-    def _climb(self, leaf: Leaf, ascent: Ascent) -> Evaluation:
-        """Rounds of ascent, until the leaf is closed, more rounds bring little, or a limit is reached."""
+    def _climb(self, leaf: Leaf, ascent: Ascent) -> Evaluation | None:
+        """Rounds of ascent, until the leaf is closed, more rounds bring little, or a limit is reached.
+
+        Returns what the shares of the leaf prove, or None where a search between two rounds has settled the box.
+        """
         paid = self._paid(leaf.box)
         is_root = leaf.node == 0
-        n_iterations, bounds, is_better = _ROUND, [], False
+        n_iterations, bounds, is_better, work = _ROUND, [], False, 0.0
+        next_dive = _EARLY_WORK
         best: tuple[float, Evaluation, float] | None = None
         while True:
             ascent.iterate(n_iterations, self.run.is_out_of_time)
+            work += n_iterations * ascent.work
             evaluation = ascent.evaluate()
             value, price = self._value(ascent.problem, evaluation)
             self.statistics["ascent_rounds"] += 1
@@ -191,6 +198,11 @@ class ExactSearch:
                 if is_better:
                     leaf.bound = bound
                     self._record()
+                    if work >= next_dive and self._may_dive(leaf, is_root):
+                        leaf.shares, leaf.price, leaf.owner = ascent.shares(evaluation), price, -1
+                        if self._dive(Dive(self.ranked, leaf, ascent, evaluation, self.quantum), min(_DIVE_WORK, _EARLY_DIVES * work)):
+                            return None
+                        next_dive = 2 * work
             bounds.append(best[0])
             if self._is_closed(leaf.bound) or self._status() is not None:
                 break
@@ -261,21 +273,14 @@ class ExactSearch:
     def _branch(self, leaf: Leaf, ascent: Ascent, evaluation: Evaluation) -> None:
         """Search the box depth first where that promises to be short, else split it by a difficult positive."""
         dive = Dive(self.ranked, leaf, ascent, evaluation, self.quantum)
-        best, margin = self.loss / self.quantum, self._margin() / self.quantum
         gap = relative_gap(self.loss, leaf.bound)
         if gap <= self.dive_gap:
-            is_finished, found, levels, n_nodes = dive.search(best, margin, _DIVE_WORK)
-            self.statistics["dives"] += 1
-            self.statistics["dive_nodes"] += n_nodes
-            if found < best:
-                self._adopt(levels.astype(np.int32))
-            if is_finished:
+            if self._dive(dive, _DIVE_WORK):
                 self.dive_gap = max(self.dive_gap, 1.3 * gap)
-                dive.enter(self.proof, self.loss)
                 return
             self.dive_gap = min(self.dive_gap, 0.9 * gap)
             dive = Dive(self.ranked, leaf, ascent, evaluation, self.quantum)
-        branching = dive.best_branching(best - margin)
+        branching = dive.best_branching((self.loss - self._margin()) / self.quantum)
         if branching is None:  # every positive can be covered for nothing: what is paid is the best of the box
             self._adopt_all(leaf)
             leaf.bound = self.loss
@@ -289,6 +294,24 @@ class ExactSearch:
             self._push(opened)
         leaf.bound = self.loss
         leaf.owner = branching.positive
+
+    def _may_dive(self, leaf: Leaf, is_root: bool) -> bool:
+        """Whether a search between two rounds of ascent has a chance."""
+        if not self.must_cover_all or self._is_closed(leaf.bound):
+            return False
+        return is_root or relative_gap(self.loss, leaf.bound) <= self.dive_gap
+
+    def _dive(self, dive: Dive, budget: float) -> bool:
+        """Search a box depth first; whether it finished within the budget, and with that settled the box."""
+        best = self.loss / self.quantum
+        is_finished, found, levels, n_nodes = dive.search(best, self._margin() / self.quantum, budget)
+        self.statistics["dives"] += 1
+        self.statistics["dive_nodes"] += n_nodes
+        if found < best:
+            self._adopt(levels.astype(np.int32))
+        if is_finished:
+            dive.enter(self.proof, self.loss)
+        return is_finished
 
     def _adopt_all(self, leaf: Leaf) -> None:
         """Cover every positive of a box by levels that add nothing to what its lowest levels accept."""
