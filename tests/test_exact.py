@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import reference
 from eesvm import CalibrationProblem, InputError, solve, verify
 from eesvm._threads import Workers
-from eesvm.calibration import _ascent_kernels, branching
+from eesvm.calibration import _ascent_kernels, branching, ranks
 from eesvm.calibration.anytime import Run
 from eesvm.calibration.ascent import Ascent
 from eesvm.calibration.certified_bound import certified_bound
@@ -33,9 +33,11 @@ quick = settings(max_examples=150, deadline=None, suppress_health_check=list(Hea
 # Ways to a proof that the search would rarely take by itself on problems small enough for a reference.
 WAYS = {
     "as it likes": {},
-    "splits only": {"_DIVE_GAP": -1.0},
+    "splits only": {"_DIVE_GAP": -1.0, "_EARLY_WORK": math.inf},
     "dives only": {"_DIVE_GAP": math.inf, "_PATIENCE": 1, "_PROGRESS": math.inf, "_ROUND": 2},
     "dives that give up": {"_DIVE_GAP": math.inf, "_DIVE_WORK": 50.0, "_ROUND": 1, "_PROGRESS": math.inf},
+    "dives between rounds": {"_DIVE_GAP": math.inf, "_EARLY_WORK": 0.0, "_EARLY_DIVES": math.inf},
+    "dives between rounds that give up": {"_DIVE_GAP": math.inf, "_EARLY_WORK": 0.0, "_EARLY_DIVES": 1e-3},
 }
 
 
@@ -67,6 +69,31 @@ def test_equals_brute_force_and_proves_it(problem, min_recall):
         assert verify(problem, result).problems == []
 
 
+@quick
+@given(problems(bounds=True, weights=False), st.sampled_from(RECALL_FLOORS))
+def test_levels_that_are_too_dear_may_be_left_out(problem, min_recall):
+    """As for tables so large that the order of all negatives would take too much memory."""
+    expected = solve_or_none(problem, min_recall=min_recall)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranks, "_MUCH", 0)
+        result = solve_or_none(problem, min_recall=min_recall)
+    assert (result is None) == (expected is None)
+    if result is not None:
+        assert (result.loss, result.status) == (expected.loss, "optimal")
+        assert verify(problem, result).problems == []
+
+
+def test_what_is_left_out_is_more_than_a_solution_costs(monkeypatch):
+    problem = tangled(0)
+    whole = rank(problem)
+    monkeypatch.setattr(ranks, "_MUCH", 0)
+    part = rank(problem, only_useful=True)
+    n = part.order.shape[1]
+    assert solve(problem).loss <= n < whole.order.shape[1]
+    np.testing.assert_array_equal(part.order, whole.order[:, :n])
+    np.testing.assert_array_equal(part.delta, np.where(whole.delta <= n, whole.delta, FORBIDDEN))
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_every_way_to_a_proof_ends_at_the_same_optimum(way, seed):
     problem = tangled(seed, n_exemplars=12, n_positives=50, n_negatives=300)
@@ -94,6 +121,10 @@ def test_the_ways_are_what_they_are_called(way):
     elif way == "dives only":
         assert statistics["splits"] == 0
         assert statistics["dive_nodes"] > 10
+    elif way == "dives between rounds":
+        assert (statistics["splits"], statistics["dives"]) == (0, 1)
+    elif way == "dives between rounds that give up":
+        assert statistics["dives"] > 2
     elif way == "dives that give up":
         assert min(statistics["splits"], statistics["dives"]) > 0
 

@@ -196,7 +196,7 @@ def first_entries(order, row_of, reach, n_exemplars_each, slack, most, fill):
     n_positives, n_exemplars = reach.shape
     start = np.zeros(n_positives + 1, dtype=np.int64)
     row = np.empty(fill, dtype=np.int32)
-    seen = np.full(order.shape[1], -1, dtype=np.int32)
+    seen = np.full(len(row_of), -1, dtype=np.int32)
     places = np.empty(n_exemplars, dtype=np.int64)
     for p in range(n_positives):
         n_places, n_entries = 0, 0

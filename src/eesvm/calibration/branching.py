@@ -200,7 +200,8 @@ class ExactSearch:
                     self._record()
                     if work >= next_dive and self._may_dive(leaf, is_root):
                         leaf.shares, leaf.price, leaf.owner = ascent.shares(evaluation), price, -1
-                        if self._dive(Dive(self.ranked, leaf, ascent, evaluation, self.quantum), min(_DIVE_WORK, _EARLY_DIVES * work)):
+                        dive = Dive(self.ranked, leaf, ascent, evaluation, self.quantum)
+                        if self._dive(dive, min(_DIVE_WORK, _EARLY_DIVES * work)):
                             return None
                         next_dive = 2 * work
             bounds.append(best[0])

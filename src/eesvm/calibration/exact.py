@@ -76,7 +76,7 @@ def solve(
             raise InputError(f"`start` has no use with method={method!r}")
     run = Run(time_limit, node_limit, gap, progress)
     with run.patient_with_interrupts():
-        ranked = rank(problem, min_recall, n_jobs)
+        ranked = rank(problem, min_recall, n_jobs, only_useful=method == "exact")
         run.offset = ranked.fixed_loss
         start_levels = None if start is None else thresholds_to_levels(problem, ranked.delta, start)
         if method == "exact":

@@ -64,16 +64,16 @@ class NeighbourhoodSearch:
         highest: NDArray[np.int32] | None = None,
         run: Run | None = None,
     ) -> None:
-        n_exemplars, n_negatives = ranked.order.shape
+        n_exemplars, highest_level = ranked.order.shape
         self._positives = ranked.coverable[ranked.difficulty[ranked.coverable] > 0]
         self._n_all_positives = len(ranked.delta)
         self._table = _make_table(
             ranked,
             self._positives,
             np.zeros(n_exemplars, dtype=np.int32) if lowest is None else lowest.astype(np.int32),
-            np.full(n_exemplars, n_negatives, dtype=np.int32)
+            np.full(n_exemplars, highest_level, dtype=np.int32)
             if highest is None
-            else np.minimum(highest, n_negatives).astype(np.int32),
+            else np.minimum(highest, highest_level).astype(np.int32),
         )
         self._state = _make_state(self._table, random_state)
         self._scratch = _make_scratch(self._table)
@@ -260,7 +260,7 @@ def _sort_rows(rows: NDArray[np.int32], n_first: int | None = None) -> tuple[NDA
 
 def _make_state(table: _kernels.Table, random_state: int) -> _kernels.State:
     """All levels at zero: nothing accepted, nothing covered."""
-    n_exemplars, n_negatives = table.order.shape
+    n_exemplars, n_negatives = len(table.order), len(table.prices)
     return _kernels.State(
         levels=np.zeros(n_exemplars, dtype=np.int32),
         caps=table.highest.copy(),

@@ -17,14 +17,18 @@ Before: `problem`. After: `bounds`, `heuristics`, `exhaustive`, `algorithm1`.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._validation import FloatArray, InputError
 from eesvm.calibration.problem import CalibrationProblem
+
+_MUCH = 2**26  # scores: their order takes 256 MiB
 
 FORBIDDEN = np.iinfo(np.int32).max  # the delta of a pair that may not count as coverage
 
@@ -33,7 +37,9 @@ FORBIDDEN = np.iinfo(np.int32).max  # the delta of a pair that may not count as 
 class RankedProblem:
     """The problem in ranks, without the negatives whose acceptance is free or cannot be avoided."""
 
-    order: NDArray[np.int32]  # (E, N) negatives of each exemplar, by decreasing score
+    order: NDArray[
+        np.int32
+    ]  # (E, N) negatives of each exemplar, by decreasing score, as far as useful
     delta: NDArray[np.int32]  # (P, E) how many negatives come along when j accepts p, or FORBIDDEN
     prices: NDArray[np.uint8] | NDArray[np.float64]  # (N,) cost of each negative; uint8 where all cost 1
     difficulty: NDArray[np.float64]  # (P,) cost of p's cheapest exemplar, inf where p has forbidden pairs only
@@ -58,53 +64,127 @@ class RankedProblem:
         return 0.0 if self.is_exact else n_prices * float(np.finfo(np.float64).eps) * (abs(loss) + self.fixed_loss)
 
 
-def rank(problem: CalibrationProblem, min_recall: float = 1.0, n_jobs: int | None = None) -> RankedProblem:
-    """Sort every exemplar's negatives and count, for every pair, the negatives that come along."""
+def rank(
+    problem: CalibrationProblem, min_recall: float = 1.0, n_jobs: int | None = None, only_useful: bool = False
+) -> RankedProblem:
+    """Sort every exemplar's negatives and count, for every pair, the negatives that come along.
+
+    With `only_useful`, levels that cost more than some solution that is quick to find may be left out, and the pairs
+    that need them count as forbidden: no best solution uses them. It is done where it saves memory worth the time.
+    """
     is_costly, is_forced = problem.negative_weights > 0, problem.forced()
     costly = np.flatnonzero(is_costly & ~is_forced)
     prices, fixed_prices = problem.negative_weights[costly], problem.negative_weights[is_costly & is_forced]
-    negatives = problem.negative_scores
-    selected = negatives if len(costly) == len(negatives) else negatives[costly]
-    n_positives, n_exemplars = problem.positive_scores.shape
-    order = np.empty((n_exemplars, len(costly)), dtype=np.int32)
-    delta = np.empty((n_positives, n_exemplars), dtype=np.int32)
-    cost = np.full(n_positives, np.inf)
-    cheapest = np.zeros(n_positives, dtype=np.int32)
+    table = _Table(problem, costly, n_jobs)
+    budget = _spare_budget(problem, min_recall)
     unit_prices = bool((prices == 1).all())
-
-    def rank_exemplar(j: int) -> NDArray[np.float64]:
-        """Fill row j of `order` and column j of `delta`; return what each positive costs with j."""
-        order[j], delta[:, j] = _rank_column(selected[:, j], problem.positive_scores[:, j])
-        if unit_prices:
-            costs = delta[:, j].astype(np.float64)
-        else:
-            costs = np.concatenate([[0.0], np.cumsum(prices[order[j]])])[delta[:, j]]
-        barred = problem.positive_scores[:, j] <= problem.lower_thresholds[j]
-        if problem.forbidden is not None:
-            barred |= problem.forbidden[:, j]
-        delta[barred, j] = FORBIDDEN
-        costs[barred] = np.inf
-        return costs
-
-    with ThreadPoolExecutor(max_workers=n_jobs or os.cpu_count()) as pool:  # sorting releases the interpreter lock
-        for j, costs in enumerate(pool.map(rank_exemplar, range(n_exemplars))):
-            cheaper = costs < cost
-            cost[cheaper], cheapest[cheaper] = costs[cheaper], j
-
-    coverable = np.flatnonzero(np.isfinite(cost))
+    if only_useful and unit_prices and problem.n_exemplars * len(costly) > _MUCH:
+        table.count()
+        order = table.sort(_leave_out_useless(problem, table.delta, table.difficulty))
+    else:
+        order = table.sort_and_count(prices)
     return RankedProblem(
         order=order,
-        delta=delta,
+        delta=table.delta,
         prices=prices.astype(np.uint8) if unit_prices else prices,
-        difficulty=cost,
-        coverable=coverable,
-        cheapest=cheapest,
+        difficulty=table.difficulty,
+        coverable=np.flatnonzero(np.isfinite(table.difficulty)),
+        cheapest=table.cheapest,
         positive_weights=problem.recall_units,
-        left_out_budget=_spare_budget(problem, min_recall),
+        left_out_budget=budget,
         is_exact=_sums_are_exact(problem.negative_weights[is_costly]),
         fixed_loss=float(fixed_prices.sum()),
         n_fixed=len(fixed_prices),
     )
+
+
+class _Table:
+    """The scores of a problem, read a few columns at a time, which is all that a memory map costs."""
+
+    def __init__(self, problem: CalibrationProblem, costly: NDArray[np.intp], n_jobs: int | None) -> None:
+        self.problem, self.costly, self.n_jobs = problem, costly, n_jobs
+        self.delta = np.empty(problem.positive_scores.shape, dtype=np.int32)
+        self.difficulty = np.full(problem.n_positives, np.inf)
+        self.cheapest = np.zeros(problem.n_positives, dtype=np.int32)
+
+    def sort_and_count(self, prices: NDArray[np.float64]) -> NDArray[np.int32]:
+        """Fill `delta`, `difficulty` and `cheapest`; returns the whole of `order`."""
+        order = np.empty((self.problem.n_exemplars, len(self.costly)), dtype=np.int32)
+
+        def visit(j: int, negatives: FloatArray) -> NDArray[np.float64]:
+            ascending = np.argsort(negatives, kind="stable")
+            order[j] = ascending[::-1]
+            return self._count(j, negatives[ascending], np.concatenate([[0.0], np.cumsum(prices[order[j]])]))
+
+        for j, costs in self._columns(visit):
+            self._compare(j, costs)
+        return order
+
+    def count(self) -> None:
+        """Fill `delta`, `difficulty` and `cheapest` where every negative costs 1."""
+        prices = np.arange(len(self.costly) + 1, dtype=np.float64)
+        for j, costs in self._columns(lambda j, negatives: self._count(j, np.sort(negatives), prices)):
+            self._compare(j, costs)
+
+    def sort(self, n_first: int) -> NDArray[np.int32]:
+        """(E, n_first) the first columns of `order`."""
+        order = np.empty((self.problem.n_exemplars, n_first), dtype=np.int32)
+
+        def visit(j: int, negatives: FloatArray) -> None:
+            n_others = len(negatives) - n_first
+            highest = np.arange(len(negatives))
+            if 0 < n_first < len(negatives):
+                highest = np.sort(np.argpartition(negatives, n_others)[n_others:])
+            order[j] = highest[np.argsort(negatives[highest], kind="stable")[::-1]][:n_first]
+
+        for _ in self._columns(visit):
+            pass
+        return order
+
+    def _columns(self, visit: Callable[[int, FloatArray], Any]) -> Iterator[tuple[int, Any]]:
+        """(j, visit(j, scores of the negatives under j)) for every exemplar, worked out in threads."""
+        scores = self.problem.negative_scores
+        is_all = len(self.costly) == len(scores)
+        width = max(1, 64 // scores.dtype.itemsize)  # scores of a row that come into the cache together
+
+        def visit_block(first: int) -> list[tuple[int, Any]]:
+            block = scores[:, first : first + width] if is_all else scores[self.costly, first : first + width]
+            return [(j, visit(j, column)) for j, column in enumerate(np.ascontiguousarray(block.T), start=first)]
+
+        with ThreadPoolExecutor(max_workers=self.n_jobs or os.cpu_count()) as pool:  # sorting releases the lock
+            for visited in pool.map(visit_block, range(0, self.problem.n_exemplars, width)):
+                yield from visited
+
+    def _count(self, j: int, ascending: FloatArray, cumulated: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Fill column j of `delta`; returns what each positive costs with j, inf where the pair is barred."""
+        problem, positives = self.problem, self.problem.positive_scores[:, j]
+        delta = len(ascending) - np.searchsorted(ascending, positives, side="left")
+        barred = positives <= problem.lower_thresholds[j]
+        if problem.forbidden is not None:
+            barred |= problem.forbidden[:, j]
+        self.delta[:, j] = np.where(barred, FORBIDDEN, delta)
+        return np.where(barred, np.inf, cumulated[delta])
+
+    def _compare(self, j: int, costs: NDArray[np.float64]) -> None:
+        cheaper = costs < self.difficulty
+        self.difficulty[cheaper], self.cheapest[cheaper] = costs[cheaper], j
+
+
+def _leave_out_useless(problem: CalibrationProblem, delta: NDArray[np.int32], difficulty: NDArray[np.float64]) -> int:
+    """Forbid, in place, pairs that cost more than a solution that is quick to find; returns the highest level left.
+
+    The solution: the hardest positives first, each raises the exemplar that needs the fewest more negatives for it.
+    """
+    levels = np.zeros(delta.shape[1], dtype=np.int64)
+    coverable = np.flatnonzero(np.isfinite(difficulty))
+    for p in coverable[np.argsort(-difficulty[coverable], kind="stable")]:
+        j = int((delta[p] - levels).argmin())
+        levels[j] = max(levels[j], delta[p, j])
+    lowest = np.where(delta <= levels, problem.positive_scores, np.inf).min(axis=0)
+    loss = problem.loss(np.nextafter(lowest.astype(problem.positive_scores.dtype), -np.inf))
+    is_useless = (delta > loss) & (delta != FORBIDDEN)
+    delta[is_useless] = FORBIDDEN
+    return int(delta[delta != FORBIDDEN].max(initial=0))
 
 
 def levels_to_thresholds(
@@ -126,13 +206,6 @@ def thresholds_to_levels(
     thresholds = np.clip(thresholds, problem.lower_thresholds, problem.upper_thresholds)
     accepted = (problem.positive_scores > thresholds) & (delta != FORBIDDEN)
     return np.where(accepted, delta, 0).max(axis=0).astype(np.int32)
-
-
-def _rank_column(negatives: FloatArray, positives: FloatArray) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Negatives by decreasing score, and for each positive how many of them score at least as high."""
-    ascending = np.argsort(negatives, kind="stable")
-    n_lower = np.searchsorted(negatives[ascending], positives, side="left")
-    return ascending[::-1], len(negatives) - n_lower
 
 
 def _sums_are_exact(prices: NDArray[np.float64]) -> bool:

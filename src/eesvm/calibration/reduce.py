@@ -50,9 +50,9 @@ class ReducedProblem:
 
 def cheap_box(ranked: RankedProblem, cutoff: float) -> Box:
     """All levels that cost less than `cutoff`."""
-    n_exemplars, n_negatives = ranked.order.shape
+    n_exemplars, highest_level = ranked.order.shape
     if ranked.prices.dtype == np.uint8:
-        highest = np.full(n_exemplars, min(n_negatives, max(0.0, np.ceil(cutoff) - 1)), dtype=np.int32)
+        highest = np.full(n_exemplars, min(highest_level, max(0.0, np.ceil(cutoff) - 1)), dtype=np.int32)
     else:
         limit = cutoff + ranked.rounding_slack(cutoff)  # in doubt a level is alive
         highest = np.array(
