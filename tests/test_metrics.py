@@ -159,7 +159,7 @@ def test_bootstrap_draws_again_when_no_positive_is_in():
 
 
 def test_bootstrap_gives_up_drawing_at_some_point(monkeypatch):
-    monkeypatch.setattr(metrics, "_MAX_REDRAWS", 3)
+    monkeypatch.setattr(metrics.windows, "_MAX_REDRAWS", 3)
     message = "^`groups` has too few groups with a positive window to resample, 1 of 4$"
     with pytest.raises(InputError, match=message):
         bootstrap_interval(average_precision, [1, 0, 0, 0], [3.0, 2.0, 1.0, 0.0], [0, 1, 2, 3], 100)

@@ -1,5 +1,5 @@
 """Pictures of a calibration: loss and bound over time and over recall floors, thresholds among scores, precision and
-recall, coverage.
+recall of windows and of detections, coverage.
 
 In: plain arrays and results. Out: matplotlib `Figure` objects, and their PNG bytes or files.
 Matplotlib is imported when a picture is drawn, without pyplot: no window, no global state, no effect on other plots.
@@ -22,7 +22,7 @@ from eesvm._files import atomic_write
 from eesvm._validation import FloatArray
 from eesvm.calibration.frontier import RecallFrontier
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.metrics import average_precision, precision_recall_curve
+from eesvm.metrics import ClassReport, DetectionReport, average_precision, precision_recall_curve
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -149,6 +149,29 @@ def precision_recall_curves(
     return figure
 
 
+def detection_curves(report: DetectionReport) -> Figure:
+    """Precision over recall of each class; of many classes only the three best and the three worst are named."""
+    figure, axes = _canvas()
+    drawn = [found for found in report.classes if found.n_objects]
+    ranked = sorted(drawn, key=lambda found: -found.average_precision)
+    named = ranked if len(ranked) <= len(_LINES) else [*ranked[:3], *ranked[-3:]]
+    for found in drawn:
+        if found not in named:
+            axes.plot(*_curve(found), color=_PALE, lw=1.0, zorder=1)
+    for (colour, style), found in zip(_LINES, named, strict=False):
+        label = f"{_short(found.class_name)} (AP {100 * found.average_precision:.1f})"
+        axes.plot(*_curve(found), color=colour, ls=style, lw=1.8, label=label, zorder=2)
+    axes.set(xlim=(0, 1.01), ylim=(0, 1.03), xlabel="recall", ylabel="precision")
+    if not drawn:
+        axes.text(0.5, 0.5, "there is no object to find", transform=axes.transAxes, ha="center", color=_GREY)
+        return figure
+    many = "" if named is ranked else f" ({len(drawn)} classes, the best and the worst are named)"
+    title = f"{report.protocol}: mean average precision {100 * report.mean_average_precision:.1f}{many}"
+    axes.set_title(title, loc="left", fontsize=11)
+    _legend_below(figure, axes)
+    return figure
+
+
 def coverage(assignment: ArrayLike, active: ArrayLike) -> Figure:
     """How many positives each exemplar is responsible for, and how many exemplars are redundant."""
     is_active = np.asarray(active, dtype=bool)
@@ -210,6 +233,14 @@ def _canvas(height: float = 4.2) -> tuple[Figure, Axes]:
 def _legend_below(figure: Figure, axes: Axes) -> None:
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+
+
+def _curve(found: ClassReport) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Recall and precision from the first detection on, and straight down where recall ends."""
+    curve = found.curve
+    if not len(curve.recall):
+        return np.zeros(1), np.zeros(1)
+    return np.append(curve.recall, curve.recall[-1]), np.append(curve.precision, 0.0)
 
 
 def _whole_numbers() -> Locator:

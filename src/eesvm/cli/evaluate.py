@@ -1,0 +1,178 @@
+"""`eesvm evaluate`: how good detections are, and what is wrong with those that are not.
+
+In: a file of detections and the dataset that they are of. Out: average precision per class and the kinds of errors on
+the screen; if wanted, a folder with tables, precision-recall curves, and lists of false positives and missed objects.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from eesvm._extras import MissingPackageError
+from eesvm._files import atomic_folder, atomic_write, check_output_folder
+from eesvm._validation import InputError
+from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.console import Screen
+from eesvm.cli.outputs import write_csv
+from eesvm.datasets import FORMATS, open_dataset, select
+from eesvm.datasets._detect import detect_format
+from eesvm.datasets.coco import find_files
+from eesvm.datasets.scenes import make_scenes
+from eesvm.detection_files import read_annotation_ids, read_detections
+from eesvm.metrics import (
+    PROTOCOLS,
+    DetectionReport,
+    ErrorBreakdown,
+    FalsePositive,
+    MissedObject,
+    break_down_errors,
+    evaluate_detections,
+)
+from eesvm.report.figures import detection_curves, save_png
+from eesvm.structures import Dataset
+
+_EMBEDDED = "scenes"
+_EVERY = "all"
+_HELP = """\
+DETECTIONS is a .csv with the columns image_id, class, score, x1, y1, x2, y2 (half-open boxes), COCO results as .json,
+or a folder with VOC's comp3_det_test_CLASS.txt files. DATA is what `eesvm data info` takes, or the word scenes.
+
+voc07   PASCAL VOC until 2009: mean precision at recalls 0, 0.1, ..., 1
+voc10   PASCAL VOC since 2010: area under the monotone precision-recall curve
+ilsvrc  the same area, but small objects may be overlapped less
+coco    mean over IoU 0.5 to 0.95 (needs `pip install 'eesvm[coco]'`)
+
+Images of DATA without detections count, so choose the split that was detected in. Difficult objects and crowds are
+neither hits nor misses.
+
+example:
+  eesvm evaluate detections.csv scenes --split test --intervals 1000
+  eesvm evaluate detections.json VOCdevkit/VOC2007 --split test --protocol voc07 -o evaluation
+"""
+
+
+def add_parser(verbs: Parsers) -> None:
+    parser = add_verb(verbs, "evaluate", run, "say how good detections are, and what is wrong with them", _HELP)
+    add = parser.add_argument
+    add("detections", metavar="DETECTIONS", help="file or folder of detections")
+    add("data", metavar="DATA", help="folder or file of the dataset, or the word scenes")
+    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add("--split", metavar="NAME", help="only the images of this split")
+    add("--classes", metavar="A,B,...", help="evaluate only these classes")
+    add("--protocol", choices=(*PROTOCOLS, _EVERY), default="voc10", help="whose average precision (default: voc10)")
+    add("--iou", type=number(above=0, maximum=1), help="overlap that makes a hit (default: 0.5, coco: 0.5 to 0.95)")
+    add("--intervals", type=number(minimum=1, integer=True), default=0, metavar="N",
+        help="95 %% intervals from N resamples of the images; not for coco")  # fmt: skip
+    add("--random-state", type=number(minimum=0, integer=True), default=0, metavar="N", help="of the resamples (0)")
+    add("-o", "--output", metavar="FOLDER", help="folder for tables, curves and lists of errors")
+    add("--overwrite", action="store_true", help="replace FOLDER if it exists and eesvm wrote it")
+    add("--strict", action="store_true", help="stop at the first annotation that is wrong")
+    add("--json", action="store_true", help="print everything as JSON")
+    add("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    screen = Screen(arguments.quiet or arguments.json)
+    if arguments.output is not None:
+        check_output_folder(arguments.output, arguments.overwrite)
+    truth, ids = _open(arguments)
+    detections = read_detections(arguments.detections, ids)
+    classes = arguments.classes.split(",") if arguments.classes else None
+    reports = _evaluate(truth, detections, classes, arguments, screen)
+    if not reports[0].n_objects:
+        raise InputError(f"{arguments.data} has no object that must be found, so average precision means nothing")
+    errors = break_down_errors(
+        truth,
+        detections,
+        protocol="ilsvrc" if arguments.protocol == "ilsvrc" else "voc10",
+        iou=arguments.iou or 0.5,
+        classes=classes,
+    )
+    _print(truth, reports, errors, screen)
+    if arguments.json:
+        _print_json(reports, errors)
+    if arguments.output is not None:
+        with atomic_folder(arguments.output, arguments.overwrite) as folder:
+            _write(folder, reports, errors)
+            names = sorted(path.name for path in folder.iterdir())
+        screen.say(f"written to {arguments.output}: {', '.join(names)}")
+    return 0
+
+
+def _open(arguments: argparse.Namespace) -> tuple[Dataset, dict[str, Any] | None]:
+    """The truth, and of COCO data the ids by which results speak of images and categories."""
+    if arguments.data == _EMBEDDED:
+        scenes = make_scenes()
+        return (scenes if arguments.split is None else select(scenes, split=arguments.split)), None
+    root = Path(arguments.data)
+    if not root.exists():
+        raise InputError(f"{arguments.data} does not exist")
+    format = arguments.format or detect_format(root)
+    truth = open_dataset(root, format, arguments.split, strict=arguments.strict)
+    if format != "coco" or Path(arguments.detections).suffix.lower() != ".json":
+        return truth, None
+    return truth, read_annotation_ids([root] if root.is_file() else find_files(root))
+
+
+def _evaluate(
+    truth: Dataset, detections: list[Any], classes: list[str] | None, arguments: argparse.Namespace, screen: Screen
+) -> list[DetectionReport]:
+    """One report per protocol; where every one is wanted, COCO's only if its package is there."""
+    wanted = PROTOCOLS if arguments.protocol == _EVERY else (arguments.protocol,)
+    reports = []
+    for protocol in wanted:
+        is_extra = arguments.protocol == _EVERY and protocol == "coco"
+        try:
+            report = evaluate_detections(
+                truth,
+                detections,
+                protocol=protocol,
+                iou=arguments.iou,
+                classes=classes,
+                n_resamples=0 if is_extra else arguments.intervals,
+                random_state=arguments.random_state,
+            )
+        except MissingPackageError as error:
+            if not is_extra:
+                raise
+            screen.note(f"coco is left out: {error}")
+            continue
+        reports.append(report)
+    return reports
+
+
+def _print(truth: Dataset, reports: list[DetectionReport], errors: ErrorBreakdown, screen: Screen) -> None:
+    screen.say(truth.name, "bold")
+    for report in reports:
+        screen.say(report.headline())
+        screen.table(*report.to_table())
+        screen.say()
+    screen.say(f"errors among the N best-scoring detections of a class with N objects, IoU {errors.iou:g}")
+    screen.table(*errors.to_table())
+    if truth.problems:
+        n = len(truth.problems)
+        screen.note(f"the annotations have {n:,} problem{'s' * (n > 1)}: see `eesvm data info`")
+
+
+def _print_json(reports: list[DetectionReport], errors: ErrorBreakdown) -> None:
+    header, *rows = errors.to_csv_rows()
+    document = {
+        "reports": [report.as_dict() for report in reports],
+        "errors": [dict(zip(header, row, strict=True)) for row in rows],
+    }
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _write(folder: Path, reports: list[DetectionReport], errors: ErrorBreakdown) -> None:
+    for report in reports:
+        write_csv(folder / f"{report.protocol}.csv", report.to_csv_rows())
+        save_png(detection_curves(report), folder / f"precision_recall_{report.protocol}.png")
+    with atomic_write(folder / "evaluation.md", text=True) as handle:
+        handle.write("\n".join([*(report.to_markdown() for report in reports), errors.to_markdown()]))
+    write_csv(folder / "errors.csv", errors.to_csv_rows())
+    write_csv(folder / "false_positives.csv", [FalsePositive._fields, *errors.false_positives])
+    write_csv(folder / "missed_objects.csv", [MissedObject._fields, *errors.missed])

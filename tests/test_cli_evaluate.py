@@ -1,0 +1,204 @@
+"""`eesvm evaluate`: what it prints and writes, and its status."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dataset_files import save_text
+from eesvm.cli import main
+from eesvm.datasets import select, write_coco, write_voc
+from eesvm.datasets.scenes import make_scenes
+from eesvm.detection_files import write_coco_results, write_csv_detections, write_voc_detections
+from eesvm.metrics import evaluate_detections
+from eesvm.structures import Detections
+
+
+def guesses(dataset, seed=0):
+    """Boxes around the objects, more or less, with classes that are mostly right."""
+    rng = np.random.default_rng(seed)
+    entries = []
+    for record in dataset:
+        boxes = np.array([i.box for i in record.instances for _ in range(2)]).reshape(-1, 4)
+        boxes = boxes + rng.normal(0, 3, boxes.shape)
+        names = np.array([i.class_name for i in record.instances for _ in range(2)], dtype="U20")
+        wrong = rng.uniform(size=len(names)) < 0.2
+        names[wrong] = rng.choice(list(dataset.classes), wrong.sum())
+        scores = -np.sort(-rng.uniform(size=len(names)))
+        entries.append(Detections(record.image_id, boxes, scores, names, np.full(len(names), 7)))
+    return entries
+
+
+def read_csv(path):
+    with open(path, newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+@pytest.fixture(scope="module")
+def test_split():
+    return select(make_scenes(), split="test")
+
+
+@pytest.fixture
+def detections(tmp_path, test_split):
+    write_csv_detections(tmp_path / "found.csv", guesses(test_split))
+    return str(tmp_path / "found.csv")
+
+
+def fails(capsys, *arguments, status=1):
+    """The one line of the complaint."""
+    assert main(["evaluate", *map(str, arguments)]) == status
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("eesvm: error: ")
+    assert err.count("\n") == 1
+    return err.removeprefix("eesvm: error: ").rstrip("\n")
+
+
+def test_scenes_agree_with_the_library(capsys, tmp_path, test_split, detections):
+    out = tmp_path / "out"
+    assert main(["evaluate", detections, "scenes", "--split", "test", "-o", str(out), "--intervals", "50"]) == 0
+    text = capsys.readouterr().out
+    report = evaluate_detections(test_split, guesses(test_split), n_resamples=50)
+    assert text.startswith(
+        "scenes\nPASCAL VOC since 2010: area under the monotone precision-recall curve. IoU 0.5; 60 images"
+    )
+    assert "95 % interval" in text
+    (last,) = (line.split() for line in text.split("errors among")[0].splitlines() if line.startswith("all"))
+    assert last[1] == f"{100 * report.mean_average_precision:.1f}"
+    assert "errors among the N best-scoring detections of a class with N objects, IoU 0.5\n" in text
+    assert text.endswith(
+        f"written to {out}: errors.csv, evaluation.md, false_positives.csv, missed_objects.csv, "
+        "precision_recall_voc10.png, voc10.csv\n"
+    )
+    rows = read_csv(out / "voc10.csv")
+    assert [row["class"] for row in rows] == [*test_split.classes, "all"]
+    assert float(rows[-1]["average_precision"]) == report.mean_average_precision
+    assert float(rows[-1]["average_precision_low"]) == report.interval.low
+    assert (out / "precision_recall_voc10.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "evaluation.md").read_text().startswith(report.to_markdown())
+    wrong = read_csv(out / "false_positives.csv")
+    assert float(wrong[0]["score"]) >= float(wrong[-1]["score"])
+    total = read_csv(out / "errors.csv")[-1]
+    assert len(wrong) == int(total["detections"]) - int(total["hits"])
+    assert len(read_csv(out / "missed_objects.csv")) == int(total["missed"])
+    # The folder is not replaced unless that is asked for.
+    assert "already exists" in fails(capsys, detections, "scenes", "--split", "test", "-o", out)
+    assert main(["evaluate", detections, "scenes", "--split", "test", "-o", str(out), "--overwrite", "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_all_protocols_and_json(capsys, tmp_path, test_split, detections):
+    arguments = ["evaluate", detections, "scenes", "--split", "test", "--protocol", "all", "--intervals", "20"]
+    assert main([*arguments, "--json", "-o", str(tmp_path / "out")]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [report["protocol"] for report in document["reports"]] == ["voc07", "voc10", "ilsvrc", "coco"]
+    for report in document["reports"]:
+        mine = evaluate_detections(test_split, guesses(test_split), protocol=report["protocol"])
+        assert report["mean_average_precision"] == mine.mean_average_precision
+        assert (report["interval"] is None) == (report["protocol"] == "coco")
+    assert {row["among"] for row in document["errors"]} == {"top", "all"}
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"voc07.csv", "voc10.csv", "ilsvrc.csv", "coco.csv", "precision_recall_coco.png"} <= names
+    assert read_csv(tmp_path / "out" / "coco.csv")[0]["AP75"]
+    assert main(arguments) == 0
+    assert "AP75, %" in capsys.readouterr().out
+
+
+def test_every_protocol_without_the_package_of_coco(capsys, monkeypatch, detections):
+    monkeypatch.setitem(sys.modules, "faster_coco_eval", None)
+    assert main(["evaluate", detections, "scenes", "--split", "test", "--protocol", "all"]) == 0
+    text = capsys.readouterr().out
+    assert "note: coco is left out: this needs the package faster_coco_eval, which is not installed" in text
+    complaint = fails(capsys, detections, "scenes", "--split", "test", "--protocol", "coco")
+    assert complaint == "this needs the package faster_coco_eval, which is not installed: pip install 'eesvm[coco]'"
+
+
+def test_all_files_and_formats_give_the_same(capsys, tmp_path):
+    scenes = make_scenes(6, 0)
+    entries = guesses(scenes)
+    write_voc(scenes, tmp_path / "voc")
+    write_coco(scenes, tmp_path / "coco")
+    write_csv_detections(tmp_path / "d.csv", entries)
+    write_voc_detections(tmp_path / "d", entries)
+    write_coco_results(tmp_path / "d.json", entries, scenes)
+    stranger = [
+        {key: entry[key] for key in ("image_id", "category_id", "bbox", "score")}
+        for entry in json.loads((tmp_path / "d.json").read_text())
+    ]
+    save_text(tmp_path / "plain.json", json.dumps(stranger))  # numbers only: names come from the annotations
+    answers = []
+    for name, data in (
+        ("d.csv", "voc"), ("d", "voc"), ("d.json", "voc"), ("d.csv", "coco"), ("d.json", "coco"), ("plain.json", "coco"),
+        ("plain.json", "coco/instances.json"),
+    ):  # fmt: skip
+        arguments = ["evaluate", str(tmp_path / name), str(tmp_path / data), "--classes", "three,five", "--json"]
+        assert main(arguments) == 0
+        (report,) = json.loads(capsys.readouterr().out)["reports"]
+        answers.append([each["average_precision"] for each in report["classes"]])
+    assert len(answers[0]) == 2
+    # `write_voc` writes floats, so only the last bits may differ.
+    np.testing.assert_allclose(answers, [answers[0]] * len(answers), atol=1e-12)
+    sentence = fails(capsys, tmp_path / "plain.json", tmp_path / "voc")
+    assert sentence == (
+        f"{tmp_path / 'plain.json'}, entry 1: the name of its category_id {stranger[0]['category_id']} is not known: "
+        "the annotation file of the dataset is needed, too"
+    )
+
+
+def test_unknown_classes_are_mentioned(capsys, tmp_path):
+    row = "image_id,class,score,x1,y1,x2,y2\ntest_0000,tree,0.5,0,0,10,10\n"
+    assert main(["evaluate", str(save_text(tmp_path / "d.csv", row)), "scenes", "--split", "test"]) == 0
+    text = capsys.readouterr().out
+    assert "Detections of classes that the truth does not have are left out: 1 of tree." in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nowhere.csv", "scenes"], "nowhere.csv does not exist"),
+        (["{found}", "nowhere"], "nowhere does not exist"),
+        (
+            ["{found}", "scenes", "--split", "train"],
+            "`detections` has the image 'test_0000', which the truth does not have",
+        ),
+        (["{found}", "scenes", "--split", "val"], "the dataset has no split 'val': it has train, test"),
+        (
+            ["{found}", "scenes", "--classes", "nine"],
+            "`classes` has 'nine', which the truth does not have: it has three, four, five, eight",
+        ),
+        (
+            ["{found}", "scenes", "--protocol", "coco", "--intervals", "9"],
+            "`n_resamples` must be 0 for the protocol 'coco': intervals are made for VOC and ILSVRC",
+        ),
+    ],
+)
+def test_errors_are_one_line(arguments, sentence, capsys, detections):
+    assert fails(capsys, *(argument.format(found=detections) for argument in arguments)) == sentence
+
+
+def test_a_dataset_without_objects(capsys, tmp_path):
+    from dataset_files import save_image
+
+    save_image(tmp_path / "photos" / "a.png")
+    path = save_text(tmp_path / "d.csv", "image_id,class,score,x1,y1,x2,y2\n")
+    sentence = fails(capsys, path, tmp_path / "photos")
+    assert sentence.endswith("photos has no object that must be found, so average precision means nothing")
+
+
+def test_wrong_calls_end_with_2(detections, capsys):
+    for wrong in (["--iou", "0"], ["--iou", "2"], ["--intervals", "0"], ["--protocol", "voc12"]):
+        with pytest.raises(SystemExit) as caught:
+            main(["evaluate", detections, "scenes", *wrong])
+        assert caught.value.code == 2
+    assert "usage: eesvm evaluate" in capsys.readouterr().err
+
+
+def test_the_installed_command_and_its_help():
+    done = subprocess.run(
+        [sys.executable, "-m", "eesvm", "evaluate", "--help"], capture_output=True, text=True, check=True
+    )
+    assert "eesvm evaluate detections.csv scenes --split test --intervals 1000" in done.stdout
