@@ -84,7 +84,7 @@ def test_labels_are_kept(tmp_path):
 
 
 def test_only_fitted_joint_calibrators_are_saved(tmp_path):
-    with pytest.raises(InputError, match=r"^`calibrator` must be a fitted JointCalibrator$"):
+    with pytest.raises(InputError, match=r"^`calibrator` must be a fitted JointCalibrator or CooccurrenceCalibrator$"):
         save_calibration(tmp_path / "c.json", JointCalibrator())
     message = r"^`exemplar_names` must hold 5 different names, got 2 with 2 different ones$"
     with pytest.raises(InputError, match=message):

@@ -1,11 +1,12 @@
 """Calibrations as JSON: written whole or not at all, and believed only after every field has been checked.
 
-In: a fitted `JointCalibrator`. Out: a small text file, and from it a calibrator that scores as the saved one.
+In: a fitted `JointCalibrator`, or a `CooccurrenceCalibrator`. Out: a small text file, and from it a calibrator that
+scores as the saved one.
 The numbers survive exactly: thresholds are kept with all their digits together with the dtype they belong to.
 Absent on purpose: pickle, which runs the code of whoever wrote the file; the training scores, so a loaded calibrator
 carries the summary of its result (loss, bound, status, ...) but not who was responsible for which positive.
 
-Before: `joint`, `_files`. After: `cli`.
+Before: `joint`, `cooccurrence`, `_files`. After: `cli`.
 """
 
 from __future__ import annotations
@@ -23,20 +24,30 @@ from numpy.typing import NDArray
 from eesvm._files import atomic_folder, atomic_write, check_output_folder
 from eesvm._validation import InputError
 from eesvm._version import __version__
+from eesvm.calibration.cooccurrence import CooccurrenceCalibrator, check_options
 from eesvm.calibration.exact import check_search_options
 from eesvm.calibration.independent import check_sigmoid_options
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationResult
 
-__all__ = ["atomic_folder", "atomic_write", "check_output_folder", "load_calibration", "save_calibration"]
+__all__ = [
+    "atomic_folder",
+    "atomic_write",
+    "check_output_folder",
+    "load_calibration",
+    "load_cooccurrence",
+    "save_calibration",
+]
 
 FORMAT = "eesvm-calibration"
+COOCCURRENCE_FORMAT = "eesvm-cooccurrence"
 FORMAT_VERSION = 1
 
 _STATUSES = ("optimal", "gap_reached", "time_limit", "node_limit", "feasible")
 _BOUNDS = {"lower_thresholds": -math.inf, "upper_thresholds": math.inf}  # and what null stands for in them
 _THRESHOLD_TEXTS = {math.inf: None, -math.inf: "-inf"}  # JSON has no infinities: redundant, and accepting everything
 _MAX_BYTES = 1 << 28  # a million exemplars need about a tenth of it
+_MAX_MATRIX = 20_000  # exemplars of a co-occurrence matrix: 3 GiB, far beyond what anyone trains
 _PARAMETERS = (
     "sigmoid",
     "method",
@@ -53,11 +64,19 @@ _PARAMETERS = (
 
 
 def save_calibration(
-    path: str | os.PathLike[str], calibrator: JointCalibrator, exemplar_names: Sequence[str] | None = None
+    path: str | os.PathLike[str],
+    calibrator: JointCalibrator | CooccurrenceCalibrator,
+    exemplar_names: Sequence[str] | None = None,
 ) -> None:
-    """Write a fitted calibrator to `path`; names default to the columns of the data frame it was fitted on, if any."""
+    """Write a fitted calibrator to `path`; names default to the columns of the data frame it was fitted on, if any.
+
+    `load_calibration` reads a joint one, `load_cooccurrence` the other.
+    """
+    if isinstance(calibrator, CooccurrenceCalibrator) and hasattr(calibrator, "classes_"):
+        _write_json(path, _cooccurrence_content(calibrator, _names_to_save(calibrator, exemplar_names)))
+        return
     if not isinstance(calibrator, JointCalibrator) or not hasattr(calibrator, "result_"):
-        raise InputError("`calibrator` must be a fitted JointCalibrator")
+        raise InputError("`calibrator` must be a fitted JointCalibrator or CooccurrenceCalibrator")
     names = _names_to_save(calibrator, exemplar_names)
     content = {
         "format": FORMAT,
@@ -75,9 +94,7 @@ def save_calibration(
         "parameters": {name: _plain(getattr(calibrator, name)) for name in _PARAMETERS},
         "result": _summary(calibrator.result_),
     }
-    with atomic_write(path, text=True) as handle:
-        json.dump(content, handle, indent=1, allow_nan=False, ensure_ascii=False)
-        handle.write("\n")
+    _write_json(path, content)
 
 
 def load_calibration(path: str | os.PathLike[str]) -> JointCalibrator:
@@ -91,6 +108,12 @@ def load_calibration(path: str | os.PathLike[str]) -> JointCalibrator:
     if file.is_dir():
         file = file / "calibration.json"
     return _Reader(_load_json(file), file).calibrator()
+
+
+def load_cooccurrence(path: str | os.PathLike[str]) -> CooccurrenceCalibrator:
+    """The co-occurrence calibrator that `save_calibration` wrote; its `exemplar_names_` are the names, or None."""
+    file = Path(path)
+    return _Reader(_load_json(file, COOCCURRENCE_FORMAT), file).cooccurrence()
 
 
 def fitted_calibrator(
@@ -111,15 +134,42 @@ def fitted_calibrator(
     return calibrator
 
 
-def _names_to_save(calibrator: JointCalibrator, exemplar_names: Sequence[str] | None) -> list[str] | None:
+def _write_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
+    with atomic_write(path, text=True) as handle:
+        json.dump(content, handle, indent=1, allow_nan=False, ensure_ascii=False)
+        handle.write("\n")
+
+
+def _cooccurrence_content(calibrator: CooccurrenceCalibrator, names: list[str] | None) -> dict[str, Any]:
+    rows, columns = np.nonzero(calibrator.matrix_)
+    return {
+        "format": COOCCURRENCE_FORMAT,
+        "format_version": FORMAT_VERSION,
+        "eesvm_version": __version__,
+        "exemplar_names": names,
+        "fitted_on_data_frame": hasattr(calibrator, "feature_names_in_"),
+        "classes": _plain_labels(calibrator.classes_),
+        "n_exemplars": int(calibrator.n_features_in_),
+        "n_learned": int(calibrator.n_learned_),
+        # Most pairs of exemplars never meet: the entries that are not 0.
+        "rows": rows.tolist(),
+        "columns": columns.tolist(),
+        "values": calibrator.matrix_[rows, columns].tolist(),
+        "parameters": {name: _plain(value) for name, value in calibrator.get_params(deep=False).items()},
+    }
+
+
+def _names_to_save(
+    calibrator: JointCalibrator | CooccurrenceCalibrator, exemplar_names: Sequence[str] | None
+) -> list[str] | None:
     if exemplar_names is None:
         exemplar_names = getattr(calibrator, "exemplar_names_", getattr(calibrator, "feature_names_in_", None))
     if exemplar_names is None:
         return None
     names = [str(name) for name in exemplar_names]
-    if len(names) != len(calibrator.thresholds_) or len(set(names)) < len(names):
+    if len(names) != calibrator.n_features_in_ or len(set(names)) < len(names):
         raise InputError(
-            f"`exemplar_names` must hold {len(calibrator.thresholds_)} different names, "
+            f"`exemplar_names` must hold {calibrator.n_features_in_} different names, "
             f"got {len(names)} with {len(set(names))} different ones"
         )
     return names
@@ -167,7 +217,7 @@ def _summary(result: CalibrationResult) -> dict[str, Any]:
     }
 
 
-def _load_json(file: Path) -> dict[str, Any]:
+def _load_json(file: Path, format_name: str = FORMAT) -> dict[str, Any]:
     """The object in the file, or a sentence about why there is none."""
     try:
         if file.stat().st_size > _MAX_BYTES:
@@ -185,8 +235,11 @@ def _load_json(file: Path) -> dict[str, Any]:
         raise InputError(f"{file}: it is not JSON text") from None
     except ValueError as error:
         raise error if isinstance(error, InputError) else InputError(f"{file}: {error}") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise InputError(f'{file}: it is not a calibration: there is no "format": "{FORMAT}"')
+    if not isinstance(content, dict) or content.get("format") != format_name:
+        other = {COOCCURRENCE_FORMAT: "load_cooccurrence", FORMAT: "load_calibration"}
+        found = content.get("format") if isinstance(content, dict) else None
+        hint = f"; `{other[found]}` reads it" if isinstance(found, str) and found in other else ""
+        raise InputError(f'{file}: it is not a calibration: there is no "format": "{format_name}"{hint}')
     return content
 
 
@@ -200,12 +253,55 @@ class _Reader:
     def __init__(self, content: dict[str, Any], file: Path) -> None:
         self.content, self.file = content, file
 
-    def calibrator(self) -> JointCalibrator:
+    def version(self) -> None:
         version = self.content.get("format_version")
         if type(version) is not int or version != FORMAT_VERSION:
             self.fail(
                 "format_version", f"must be {FORMAT_VERSION}, which this eesvm {__version__} reads, got {version!r}"
             )
+
+    def cooccurrence(self) -> CooccurrenceCalibrator:
+        self.version()
+        n, n_learned = self.content.get("n_exemplars"), self.content.get("n_learned")
+        if type(n) is not int or not 0 < n <= _MAX_MATRIX:
+            self.fail("n_exemplars", f"must be a whole number from 1 to {_MAX_MATRIX:,}, got {n!r}")
+        if type(n_learned) is not int or n_learned < 0:
+            self.fail("n_learned", f"must be a whole number >= 0, got {n_learned!r}")
+        values = self.content.get("parameters")
+        names = tuple(CooccurrenceCalibrator().get_params())
+        if not isinstance(values, dict) or set(values) != set(names):
+            self.fail("parameters", f"must hold {', '.join(names)}")
+        calibrator = CooccurrenceCalibrator(**values)
+        try:
+            check_options(calibrator)
+        except InputError as error:
+            self.fail("parameters", f"cannot be used: {error}")
+        calibrator.matrix_, calibrator.n_learned_ = self.matrix(n), n_learned
+        calibrator.n_features_in_, calibrator.classes_ = n, self.classes()
+        calibrator.exemplar_names_ = self.names(n)
+        if self.content.get("fitted_on_data_frame") is True and calibrator.exemplar_names_ is not None:
+            calibrator.feature_names_in_ = np.array(calibrator.exemplar_names_, dtype=object)
+        return calibrator
+
+    def matrix(self, n: int) -> NDArray[np.float64]:
+        """The (n, n) matrix of entries that are not 0."""
+        lists = {name: self.content.get(name) for name in ("rows", "columns", "values")}
+        rows, columns, values = (
+            each if isinstance(each, list) else self.fail(name, "must be a list") for name, each in lists.items()
+        )
+        for name, places in (("rows", rows), ("columns", columns)):
+            if not all(type(each) is int and 0 <= each < n for each in places):
+                self.fail(name, f"must hold whole numbers from 0 to {n - 1}")
+        if not all(_is_number(value) and value >= 0 for value in values):
+            self.fail("values", "must hold numbers >= 0")
+        if not len(rows) == len(columns) == len(values):
+            self.fail("values", f"must be as many as rows and columns, {len(rows)} and {len(columns)}")
+        matrix = np.zeros((n, n))
+        matrix[np.array(rows, dtype=np.intp), np.array(columns, dtype=np.intp)] = values
+        return matrix
+
+    def calibrator(self) -> JointCalibrator:
+        self.version()
         thresholds = self.thresholds()
         n = len(thresholds)
         calibrator = JointCalibrator(**self.parameters())

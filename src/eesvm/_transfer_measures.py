@@ -1,0 +1,156 @@
+"""What a transferred annotation is worth on one detection: mask IoU, part IoU, right labels.
+
+In: exemplars drawn for a detection and the object that is there. Out: numbers from 0 to 1 by the name of the measure; a
+measure that the object or the exemplars are not annotated for is absent.
+
+Before: `transfer`, `boxes`. After: `transfer_quality`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm import boxes as geometry
+from eesvm._warping import pixels_touched
+from eesvm.masks import check_mask, mask_box
+from eesvm.structures import Box, ExemplarAnnotation, Instance
+from eesvm.transfer import TransferredAnnotation, numbered_parts, transfer, transfer_consensus
+
+MASK_IOU = "mask IoU"
+PART_IOU = "part IoU"  # mean over the parts of the object; `part IoU, NAME` for each name where there are several
+PARTS_FOUND = "parts at IoU 0.5"  # share of the parts whose transferred box has an IoU of at least 0.5
+POSE = "pose"  # share of right poses, as every other label under its own key
+
+
+class Draw(NamedTuple):
+    """Exemplars that hand on together; without weights they weigh alike, and a single one needs none."""
+
+    exemplars: tuple[int, ...]
+    weights: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Truth:
+    """An object and its mask, as a piece that ends where the mask ends."""
+
+    instance: Instance
+    mask: NDArray[np.bool_] | None = None
+    offset: tuple[int, int] = (0, 0)
+
+
+class Judge:
+    """Measures what exemplars hand on to one detection, each of them once."""
+
+    def __init__(
+        self,
+        annotations: Sequence[ExemplarAnnotation],
+        box: Box,
+        image_size: tuple[int, int],
+        truth: Truth,
+        keys: tuple[str, ...],
+    ) -> None:
+        self.annotations, self.box, self.image_size = annotations, box, image_size
+        self.truth, self.keys = truth, keys
+        self.known: dict[Draw, dict[str, float]] = {}
+
+    def measures(self, draw: Draw) -> dict[str, float]:
+        """All measures of what these exemplars hand on; none of no exemplar."""
+        if not draw.exemplars:
+            return {}
+        if draw not in self.known:
+            chosen = [self.annotations[exemplar] for exemplar in draw.exemplars]
+            handed = (
+                transfer(chosen[0], self.box, self.image_size)
+                if len(chosen) == 1
+                else transfer_consensus(chosen, draw.weights, self.box, self.image_size)
+            )
+            self.known[draw] = {**self._mask(handed), **self._parts(handed), **self._labels(handed)}
+        return self.known[draw]
+
+    def whole_box(self) -> dict[str, float]:
+        """The measure of a mask that fills the box."""
+        x1, y1, x2, y2 = pixels_touched(self.box, *self.image_size)
+        if self.truth.mask is None:
+            return {}
+        full = np.ones((y2 - y1, x2 - x1), dtype=bool)
+        return {MASK_IOU: iou_of_pieces(full, (x1, y1), self.truth.mask, self.truth.offset)}
+
+    def best(self) -> Draw:
+        """The exemplar of the class with the highest mask IoU, or part IoU where no mask is known."""
+
+        def worth(exemplar: int) -> tuple[float, float]:
+            found = self.measures(Draw((exemplar,)))
+            return found.get(MASK_IOU, -1.0), found.get(PART_IOU, -1.0)
+
+        eligible = candidates(self.annotations, self.truth.instance)
+        return Draw((max(eligible, key=worth),) if eligible else ())
+
+    def _mask(self, handed: TransferredAnnotation) -> dict[str, float]:
+        if handed.mask is None or self.truth.mask is None:
+            return {}
+        return {MASK_IOU: iou_of_pieces(handed.mask, handed.offset, self.truth.mask, self.truth.offset)}
+
+    def _parts(self, handed: TransferredAnnotation) -> dict[str, float]:
+        known, found = (numbered_parts(each) for each in (self.truth.instance.parts, handed.parts))
+        if not known or not found:
+            return {}
+        overlaps = {
+            key: float(geometry.iou([part.box], [found[key].box])[0, 0]) if key in found else 0.0
+            for key, part in known.items()
+        }
+        each = {name: [iou for (other, _), iou in overlaps.items() if other == name] for name, _ in overlaps}
+        by_name = {part_measure(name): float(np.mean(ious)) for name, ious in each.items()}
+        every = list(overlaps.values())
+        return {PART_IOU: float(np.mean(every)), PARTS_FOUND: float(np.mean([iou >= 0.5 for iou in every])), **by_name}
+
+    def _labels(self, handed: TransferredAnnotation) -> dict[str, float]:
+        instance = self.truth.instance
+        right = {}
+        if instance.pose is not None and handed.pose is not None:
+            right[POSE] = float(instance.pose == handed.pose)
+        for key in self.keys:
+            if key in instance.metadata and key in handed.metadata:
+                right[key] = float(bool(np.all(instance.metadata[key] == handed.metadata[key])))
+        return right
+
+
+def read_truth(instance: Instance) -> Truth:
+    whole = None if instance.mask is None else check_mask(instance.mask())
+    extent = None if whole is None else mask_box(whole)
+    if whole is None or extent is None:
+        return Truth(instance)
+    x1, y1, x2, y2 = extent.astype(int).tolist()
+    return Truth(instance, whole[y1:y2, x1:x2].copy(), (x1, y1))
+
+
+def iou_of_pieces(
+    mask: NDArray[np.bool_], offset: tuple[int, int], other: NDArray[np.bool_], other_offset: tuple[int, int]
+) -> float:
+    """IoU of two masks of one image, each a piece and the x, y of its upper left pixel."""
+    (x, y), (u, v) = offset, other_offset
+    left, top = max(x, u), max(y, v)
+    right = max(left, min(x + mask.shape[1], u + other.shape[1]))
+    bottom = max(top, min(y + mask.shape[0], v + other.shape[0]))
+    first = mask[top - y : bottom - y, left - x : right - x]
+    second = other[top - v : bottom - v, left - u : right - u]
+    common = int((first & second).sum())
+    union = int(mask.sum()) + int(other.sum()) - common
+    return common / union if union else 0.0
+
+
+def candidates(annotations: Sequence[ExemplarAnnotation], instance: Instance) -> list[int]:
+    """Exemplars of the class of an instance that are not from its own image."""
+    return [
+        j
+        for j, each in enumerate(annotations)
+        if each.class_name == instance.class_name and each.image_id != instance.image_id
+    ]
+
+
+def part_measure(name: str) -> str:
+    return f"{PART_IOU}, {name}"

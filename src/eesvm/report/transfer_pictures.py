@@ -1,0 +1,280 @@
+"""Pictures of annotation transfer: exemplars laid over what they won (figure 7 of the paper), panels and grids.
+
+In: RGB images, boxes of detections, annotations of exemplars. Out: RGB arrays, which `images.write_image` writes.
+A detection is framed in green, the exemplar superimposed on it is outlined in yellow: along its mask, or its box where
+it has no mask. `superimposed` shows it in its image, `panel` beside the exemplar and the transferred mask, `grid` many.
+Absent on purpose: choosing what to show, and any number that is not in the arguments.
+
+Before: `transfer`, `_warping`, `images`. After: `cli`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from eesvm._extras import optional_module
+from eesvm._transfer_target import HALF, Target, check_image, source_box
+from eesvm._validation import InputError, check_number
+from eesvm._warping import Edges, PixelRange, covered_share, pixels_touched, resampled, source_edges
+from eesvm.structures import Box, ExemplarAnnotation
+from eesvm.transfer import TransferredAnnotation, transfer
+
+GREEN, YELLOW, PINK = (0, 230, 0), (255, 225, 0), (255, 90, 220)  # a detection, the exemplar, its parts
+
+_WHITE, _GREY, _PALE, _INK = (255, 255, 255), (150, 150, 150), (236, 236, 236), (34, 34, 34)
+_GAP = 8  # pixels between pictures of a panel or grid
+
+_Picture = NDArray[np.uint8]
+
+
+def superimposed(
+    image: _Picture,
+    box: ArrayLike,
+    annotation: ExemplarAnnotation,
+    *,
+    alpha: float = 0.8,
+    context: float | None = 0.25,
+    height: int | None = 320,
+    is_mirrored: bool = False,
+) -> _Picture:
+    """The image around a detection with the exemplar that won it laid over it.
+
+    Parameters
+    ----------
+    alpha : how much the exemplar covers the image, from 0 to 1; without a picture of it only the outline is drawn.
+    context : how much of the image is shown around the box, in sides of the box; None shows the whole image.
+    height : of the result in pixels; None leaves the pixels as they are.
+    """
+    check_number(alpha, "alpha", minimum=0, maximum=1)
+    scene = _Scene.of(image, box, context, height)
+    canvas = scene.pixels.copy()
+    target = Target.of(scene.box, scene.size)
+    handed = transfer(annotation, scene.box, scene.size, is_mirrored)
+    inside = target.pixels
+    view = canvas[inside.y1 : inside.y2, inside.x1 : inside.x2]
+    is_shown = np.ones(view.shape[:2], dtype=bool) if handed.mask is None else handed.mask
+    if annotation.picture is not None:
+        exemplar = _warped_picture(annotation, scene.box, inside, is_mirrored)
+        mixed = (1 - alpha) * view + alpha * exemplar
+        view[is_shown] = np.rint(mixed).astype(np.uint8)[is_shown]
+    thickness = _thickness(canvas)
+    _frame(canvas, scene.box, GREEN, thickness)
+    if handed.mask is None:
+        _frame(canvas, _shrunk(scene.box, thickness + 1), YELLOW, thickness)
+    else:
+        # Within the frame, so that neither hides the other where the mask fills the box.
+        _outline(view, is_shown & ~_rim(is_shown.shape, thickness), YELLOW, thickness)
+    return canvas
+
+
+def panel(
+    image: _Picture,
+    box: ArrayLike,
+    annotation: ExemplarAnnotation,
+    transferred: TransferredAnnotation | None = None,
+    *,
+    context: float | None = 0.25,
+    height: int = 240,
+    captions: Sequence[str] = (),
+) -> _Picture:
+    """Side by side: the detection in its image, the exemplar's own picture with its mask, what was transferred.
+
+    `transferred` is what `transfer` gives of the exemplar, unless something else, such as a consensus, is handed in.
+    `captions` are texts under the three pictures.
+    """
+    check_number(height, "height", minimum=16, integer=True)
+    scene = _Scene.of(image, box, context, height)
+    detection = scene.pixels.copy()
+    _frame(detection, scene.box, GREEN, _thickness(detection))
+    handed = transfer(annotation, box, (image.shape[1], image.shape[0])) if transferred is None else transferred
+    pictures = [detection, _exemplar_picture(annotation, height), _transferred_picture(scene, handed)]
+    return grid(pictures, columns=3, height=height, captions=captions)
+
+
+def grid(
+    pictures: Sequence[_Picture], columns: int = 4, height: int = 240, captions: Sequence[str] = (), title: str = ""
+) -> _Picture:
+    """Pictures in rows of `columns`, each at the same height and centred in its column, on white; texts below them."""
+    check_number(columns, "columns", minimum=1, integer=True)
+    check_number(height, "height", minimum=16, integer=True)
+    if not pictures:
+        raise InputError("`pictures` must hold at least one picture")
+    if captions and len(captions) != len(pictures):
+        raise InputError(f"`captions` must be as many as the pictures, {len(pictures)}, got {len(captions)}")
+    scaled = [_scaled(check_image(picture), height) for picture in pictures]
+    columns = min(columns, len(scaled))
+    widths = [max(each.shape[1] for each in scaled[column::columns]) for column in range(columns)]
+    text_size = max(11, height // 16)
+    text_height = (text_size * 3) // 2 if captions else 0
+    top = text_size * 2 if title else 0
+    n_rows = -(-len(scaled) // columns)
+    row_height = height + text_height + _GAP
+    sheet = np.full((top + n_rows * row_height + _GAP, sum(widths) + _GAP * (columns + 1), 3), 255, dtype=np.uint8)
+    texts = [(title, _GAP, text_size // 3, sheet.shape[1] - 2 * _GAP)] if title else []
+    for number, each in enumerate(scaled):
+        row, column = divmod(number, columns)
+        left = _GAP + sum(widths[:column]) + column * _GAP
+        y, x = top + _GAP + row * row_height, left + (widths[column] - each.shape[1]) // 2
+        sheet[y : y + height, x : x + each.shape[1]] = each
+        if captions:
+            texts.append((captions[number], left, y + height + text_size // 6, widths[column]))
+    return _written(sheet, texts, text_size)
+
+
+class _Scene:
+    """A piece of an image, scaled, and where the detection's box lies in it."""
+
+    def __init__(self, pixels: _Picture, box: Box, origin: tuple[int, int], scale: tuple[float, float]) -> None:
+        self.pixels, self.box, self.origin, self.scale = pixels, box, origin, scale
+        self.size = (pixels.shape[1], pixels.shape[0])
+
+    @classmethod
+    def of(cls, image: _Picture, box: ArrayLike, context: float | None, height: int | None) -> _Scene:
+        whole = check_image(image)
+        n_rows, n_columns = whole.shape[:2]
+        target = Target.of(box, (n_columns, n_rows))
+        x1, y1, x2, y2 = 0, 0, n_columns, n_rows
+        if context is not None:
+            check_number(context, "context", minimum=0)
+            margin = context * (target.box[2:] - target.box[:2])
+            wide = np.concatenate([target.box[:2] - margin, target.box[2:] + margin])
+            x1, y1, x2, y2 = pixels_touched(wide, n_columns, n_rows)
+        piece = whole[y1:y2, x1:x2]
+        pixels = piece if height is None else _scaled(piece, height)
+        scale = (pixels.shape[1] / piece.shape[1], pixels.shape[0] / piece.shape[0])
+        return cls(pixels, (target.box - [x1, y1, x1, y1]) * [*scale, *scale], (x1, y1), scale)
+
+    def box_here(self, box: Box) -> Box:
+        """A box of the image where it lies in the picture."""
+        return np.asarray((box - [*self.origin, *self.origin]) * [*self.scale, *self.scale])
+
+    def mask_here(self, mask: NDArray[np.bool_], offset: tuple[int, int]) -> NDArray[np.bool_]:
+        """A mask that is a piece of the image, as pixels of the picture."""
+        columns = np.arange(self.size[0] + 1) / self.scale[0] + self.origin[0] - offset[0]
+        rows = np.arange(self.size[1] + 1) / self.scale[1] + self.origin[1] - offset[1]
+        return covered_share(mask, Edges(columns, rows)) >= HALF
+
+
+def _transferred_picture(scene: _Scene, handed: TransferredAnnotation) -> _Picture:
+    """The detection, paler outside the transferred mask; parts and keypoints on top."""
+    picture = scene.pixels.copy()
+    thickness = _thickness(picture)
+    if handed.mask is not None:
+        mask = scene.mask_here(handed.mask, handed.offset)
+        picture[~mask] = _blend(picture, _WHITE, 0.65)[~mask]
+        picture[mask] = _blend(picture, YELLOW, 0.2)[mask]
+        _outline(picture, mask, YELLOW, thickness)
+    _frame(picture, scene.box, GREEN, thickness)
+    for part in handed.parts:
+        _frame(picture, scene.box_here(part.box), PINK, thickness)
+    for point in handed.keypoints.values():
+        x, y = scene.box_here(np.array([*point[:2], *point[:2]]))[:2]
+        dot = np.array([x - thickness, y - thickness, x + thickness, y + thickness])
+        left, top, right, bottom = pixels_touched(dot, *scene.size)
+        picture[top:bottom, left:right] = PINK
+    return picture
+
+
+def _exemplar_picture(annotation: ExemplarAnnotation, height: int) -> _Picture:
+    """The exemplar as it is in its own image, outlined along its mask or framed, in yellow; grey without a picture."""
+    n_rows, n_columns = _piece_shape(annotation)
+    own = np.full((n_rows, n_columns, 3), _PALE, dtype=np.uint8)
+    if annotation.picture is not None:
+        own = check_image(annotation.picture)
+    elif annotation.mask is not None:
+        own[annotation.mask] = _GREY
+    picture = _scaled(own, height).copy()
+    width, thickness = picture.shape[1], _thickness(picture)
+    if annotation.mask is None:
+        _frame(picture, np.array([0.0, 0.0, width, height]), YELLOW, thickness)
+    else:
+        edges = Edges(np.linspace(0, n_columns, width + 1), np.linspace(0, n_rows, height + 1))
+        _outline(picture, covered_share(annotation.mask, edges) >= HALF, YELLOW, thickness)
+    return picture
+
+
+def _warped_picture(annotation: ExemplarAnnotation, box: Box, pixels: PixelRange, is_mirrored: bool) -> _Picture:
+    """The exemplar's picture, which may have been made smaller, on the pixels of the detection."""
+    picture = check_image(annotation.picture)
+    n_rows, n_columns = _piece_shape(annotation)
+    columns, rows = source_edges(pixels, box, source_box(annotation), is_mirrored)
+    return resampled(picture, Edges(columns * picture.shape[1] / n_columns, rows * picture.shape[0] / n_rows))
+
+
+def _piece_shape(annotation: ExemplarAnnotation) -> tuple[int, int]:
+    """Height and width of the pixels that the exemplar's box touches, which its mask has too."""
+    if annotation.mask is not None:
+        n_rows, n_columns = annotation.mask.shape
+        return n_rows, n_columns
+    x1, y1, x2, y2 = pixels_touched(source_box(annotation), 1 << 31, 1 << 31)
+    return y2 - y1, x2 - x1
+
+
+def _scaled(picture: _Picture, height: int) -> _Picture:
+    """The picture at another height, its shape kept."""
+    n_rows, n_columns = picture.shape[:2]
+    if n_rows == height:
+        return picture
+    width = max(1, round(n_columns * height / n_rows))
+    return resampled(picture, Edges(np.linspace(0, n_columns, width + 1), np.linspace(0, n_rows, height + 1)))
+
+
+def _blend(picture: _Picture, colour: tuple[int, int, int], share: float) -> _Picture:
+    return np.rint((1 - share) * picture + share * np.array(colour)).astype(np.uint8)
+
+
+def _thickness(picture: _Picture) -> int:
+    """Of lines, so that they are seen at any size."""
+    return max(2, round(min(picture.shape[:2]) / 100))
+
+
+def _shrunk(box: Box, by: float) -> Box:
+    return box + np.array([by, by, -by, -by])
+
+
+def _frame(picture: _Picture, box: Box, colour: tuple[int, int, int], thickness: int) -> None:
+    """Draw the frame of a box into the picture, within the box and the picture: a box that leaves it stays visible."""
+    n_rows, n_columns = picture.shape[:2]
+    x1, y1, x2, y2 = pixels_touched(box, n_columns, n_rows)
+    picture[y1:y2, x1:x2][_rim((y2 - y1, x2 - x1), thickness)] = colour
+
+
+def _rim(shape: tuple[int, ...], thickness: int) -> NDArray[np.bool_]:
+    rim = np.ones(shape, dtype=bool)
+    rim[thickness:-thickness, thickness:-thickness] = False
+    return rim
+
+
+def _outline(picture: _Picture, mask: NDArray[np.bool_], colour: tuple[int, int, int], thickness: int) -> None:
+    """Draw the inner rim of a mask into the picture; where the mask ends at the picture's border there is a rim too."""
+    inner = np.pad(mask, 1)
+    for _ in range(thickness):
+        core = inner[1:-1, 1:-1]
+        core = core & inner[:-2, 1:-1] & inner[2:, 1:-1] & inner[1:-1, :-2] & inner[1:-1, 2:]
+        inner = np.pad(core, 1)
+    picture[mask & ~inner[1:-1, 1:-1]] = colour
+
+
+def _written(sheet: _Picture, texts: Sequence[tuple[str, int, int, int]], size: int) -> _Picture:
+    """The sheet with each text at x, y, in the middle of a width and cut to it."""
+    if not texts:
+        return sheet
+    drawing, fonts = optional_module("PIL.ImageDraw"), optional_module("PIL.ImageFont")
+    picture = optional_module("PIL.Image").fromarray(sheet)
+    pen, font = drawing.Draw(picture), fonts.load_default(size)
+    for text, x, y, width in texts:
+        shown = _fitting(text, font, width)
+        pen.text((x + (width - font.getlength(shown)) / 2, y), shown, fill=_INK, font=font)
+    return np.asarray(picture)
+
+
+def _fitting(text: str, font: Any, width: int) -> str:
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(f"{text}...") > width:
+        text = text[:-1]
+    return f"{text}..."

@@ -1,0 +1,150 @@
+"""Pictures of annotation transfer: their size, and colours where they are expected."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eesvm import InputError
+from eesvm.images import read_image, write_image
+from eesvm.report.transfer_pictures import GREEN, PINK, YELLOW, grid, panel, superimposed
+from eesvm.structures import ExemplarAnnotation, Part
+from eesvm.transfer import transfer_consensus
+
+GREY, BLUE = (90, 90, 90), (0, 0, 200)
+
+
+def scene(width=200, height=100):
+    return np.full((height, width, 3), GREY, dtype=np.uint8)
+
+
+def exemplar(**values):
+    """A blue object of 40 x 20 whose mask is its left half."""
+    mask = np.zeros((20, 40), dtype=bool)
+    mask[:, :20] = True
+    picture = np.full((20, 40, 3), BLUE, dtype=np.uint8)
+    return replace(ExemplarAnnotation("dog", "a", 0, np.array([5.0, 5, 45, 25]), mask, picture=picture), **values)
+
+
+def is_colour(picture, colour):
+    return (picture == np.array(colour)).all(axis=2)
+
+
+def test_the_exemplar_lies_over_the_detection_in_its_mask():
+    image = scene()
+    picture = superimposed(image, (50, 20, 130, 60), exemplar(), context=None, height=None, alpha=0.5)
+    assert picture.shape == image.shape
+    assert (image == GREY).all()  # the image itself is left alone
+    green = is_colour(picture, GREEN)
+    rows, columns = np.flatnonzero(green.any(axis=1)), np.flatnonzero(green.any(axis=0))
+    assert (rows[0], rows[-1], columns[-1]) == (20, 59, 129)
+    assert tuple(picture[40, 70]) == (45, 45, 145)  # half of each
+    assert tuple(picture[40, 110]) == GREY  # not in the mask
+    assert tuple(picture[5, 5]) == GREY
+    yellow = is_colour(picture, YELLOW)
+    assert yellow[40, 88:90].all()  # the right edge of the mask
+    assert not yellow[:, 91:].any()
+
+
+def test_the_mirrored_exemplar():
+    picture = superimposed(scene(), (50, 20, 130, 60), exemplar(), context=None, height=None, is_mirrored=True)
+    assert tuple(picture[40, 70]) == GREY
+    assert picture[40, 110, 2] > 150
+
+
+def test_without_a_mask_the_box_is_yellow_and_without_a_picture_only_lines_are_drawn():
+    picture = superimposed(scene(), (50, 20, 130, 60), exemplar(mask=None), context=None, height=None, alpha=1)
+    assert tuple(picture[40, 110]) == BLUE
+    assert is_colour(picture, YELLOW)[40, 53:55].all()
+    bare = superimposed(scene(), (50, 20, 130, 60), exemplar(picture=None), context=None, height=None)
+    assert tuple(bare[40, 70]) == GREY
+    assert is_colour(bare, YELLOW).any()
+
+
+def test_a_picture_that_was_made_smaller_still_covers_the_object():
+    halves = np.zeros((10, 20, 3), dtype=np.uint8)
+    halves[:, 10:] = BLUE
+    small = exemplar(mask=None, picture=halves)
+    picture = superimposed(scene(), (50, 20, 130, 60), small, context=None, height=None, alpha=1)
+    assert tuple(picture[40, 70]) == (0, 0, 0)
+    assert tuple(picture[40, 110]) == BLUE
+    assert panel(scene(), (50, 20, 130, 60), replace(small, mask=exemplar().mask)).shape[0] == 240 + 16
+
+
+@pytest.mark.parametrize("box", [(-20, -10, 60, 50), (150, 60, 260, 160), (3.3, 4.4, 9.9, 8.1)])
+def test_boxes_at_the_border_and_below_pixels(box):
+    for annotation in (exemplar(), exemplar(mask=None)):
+        picture = superimposed(scene(), box, annotation, height=128)
+        assert picture.shape[0] == 128
+        assert is_colour(picture, GREEN).any()
+        assert is_colour(picture, YELLOW).any()
+
+
+def test_context_and_height():
+    assert superimposed(scene(), (50, 20, 130, 60), exemplar(), context=0, height=80).shape == (80, 160, 3)
+    assert superimposed(scene(), (50, 20, 130, 60), exemplar(), context=0.25, height=120).shape == (120, 240, 3)
+
+
+def test_panels_show_detection_exemplar_and_mask_side_by_side():
+    annotation = exemplar(parts=(Part("head", np.array([10.0, 8, 20, 20])),), metadata={"keypoints": {"eye": [40, 20]}})
+    picture = panel(scene(), (50, 20, 130, 60), annotation, context=0, height=100)
+    assert picture.shape == (100 + 16, 3 * 200 + 4 * 8, 3)
+    detection, own, transferred = (picture[8:108, 8 + k * 208 : 208 + k * 208] for k in range(3))
+    assert is_colour(detection, GREEN).any()
+    assert not is_colour(detection, YELLOW).any()
+    assert tuple(own[50, 50]) == BLUE
+    assert is_colour(own, YELLOW)[50, 98:100].all()
+    assert is_colour(transferred, PINK).any()
+    assert is_colour(transferred, PINK)[75, 175]  # the eye
+    assert transferred[50, 150].min() > 150  # pale outside the mask
+    assert transferred[90, 60, 2] < 90 < transferred[90, 60, 0]  # tinted inside
+    for bare in (exemplar(picture=None), exemplar(mask=None, picture=None)):
+        assert panel(scene(), (50, 20, 130, 60), bare, height=64).shape[0] == 64 + 16
+
+
+def test_a_consensus_can_be_shown():
+    image = scene()
+    both = [exemplar(), exemplar(mask=np.ones((20, 40), dtype=bool))]
+    handed = transfer_consensus(both, [1, 3], (50, 20, 130, 60), (200, 100))
+    picture = panel(image, (50, 20, 130, 60), both[1], handed, context=0, height=100)
+    assert picture[58, 8 + 2 * 208 + 150, 0] < 150  # nothing is pale: the vote is for the whole box
+
+
+def test_grids():
+    pictures = [scene(50, 100), scene(200, 100), scene(100, 200)]
+    sheet = grid(pictures, columns=2, height=50)
+    assert sheet.shape == (2 * 58 + 8, 25 + 100 + 24, 3)
+    assert (sheet[:8] == 255).all()
+    titled = grid(
+        pictures,
+        columns=2,
+        height=50,
+        captions=["one", "two", "a text that is too long for its picture"],
+        title="A title",
+    )
+    assert titled.shape[0] > sheet.shape[0]
+    assert (titled[:8] < 128).any()  # letters
+    assert titled.shape[1] == sheet.shape[1]
+
+
+def test_pictures_can_be_written(tmp_path):
+    picture = panel(scene(), (50, 20, 130, 60), exemplar(), captions=["test", "exemplar", "mask"])
+    write_image(tmp_path / "panel.png", picture)
+    np.testing.assert_array_equal(read_image(tmp_path / "panel.png"), picture)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: grid([]), "`pictures` must hold at least one picture"),
+        (lambda: grid([scene()], captions=["a", "b"]), "`captions` must be as many as the pictures, 1, got 2"),
+        (lambda: grid([scene()[:, :, 0]]), "`image` must be uint8 of shape (height, width, 3), got uint8 (100, 200)"),
+        (lambda: superimposed(scene(), (0, 0, 9, 9), exemplar(), alpha=2), "`alpha` must be <= 1, got 2"),
+        (lambda: superimposed(scene(), (0, 0, 0, 9), exemplar()), "`box` must have an area, got 0, 0, 0, 9"),
+        (lambda: panel(scene(), (0, 0, 9, 9), exemplar(), height=3), "`height` must be >= 16, got 3"),
+    ],
+)
+def test_bad_input_is_refused(call, message):
+    with pytest.raises(InputError) as caught:
+        call()
+    assert str(caught.value) == message
