@@ -36,8 +36,8 @@ WAYS = {
     "splits only": {"_DIVE_GAP": -1.0, "_EARLY_WORK": math.inf},
     "dives only": {"_DIVE_GAP": math.inf, "_PATIENCE": 1, "_PROGRESS": math.inf, "_ROUND": 2},
     "dives that give up": {"_DIVE_GAP": math.inf, "_DIVE_WORK": 50.0, "_ROUND": 1, "_PROGRESS": math.inf},
-    "dives between rounds": {"_DIVE_GAP": math.inf, "_EARLY_WORK": 0.0, "_EARLY_DIVES": math.inf},
-    "dives between rounds that give up": {"_DIVE_GAP": math.inf, "_EARLY_WORK": 0.0, "_EARLY_DIVES": 1e-3},
+    "dives between rounds": {"_DIVE_GAP": math.inf, "_EARLY_WORK": 0.0, "_EARLY_DIVES": (math.inf, math.inf)},
+    "dives between rounds that give up": {"_DIVE_GAP": math.inf, "_EARLY_WORK": 0.0, "_EARLY_DIVES": (1e-3, 1e-3)},
 }
 
 

@@ -37,9 +37,9 @@ _WALKERS = 2  # neighbourhood searches side by side
 _FIRST_MOVES, _MOVES = 400, 100  # of each walker at the beginning, and in each round
 _WIDE_GAP, _MANY_MOVES = 0.1, 300  # of the loss, at which walkers make more moves
 _IDLE_ROUNDS, _FEW_MOVES = 20, 60  # rounds without a better solution, after which walkers make fewer moves
-_DIVE_WORK = 1e8  # numbers looked at in a search that is given up
+_DIVE_WORK = 2e8  # numbers looked at in a search that is given up
 _EARLY_WORK = 1e7  # numbers that the ascent looks at before its box is searched for the first time, then twice as many
-_EARLY_DIVES = 0.2  # of the numbers that the ascent has looked at: what a search between its rounds may look at
+_EARLY_DIVES = 1.0, 0.2  # of what the ascent has looked at: what a search of the root, of other boxes, may look at
 _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth first; adapts to what succeeds
 _INEXACT = 1e-10  # of the loss: what is not worth looking for where sums of weights are rounded
 
@@ -201,7 +201,7 @@ class ExactSearch:
                     if work >= next_dive and self._may_dive(leaf, is_root):
                         leaf.shares, leaf.price, leaf.owner = ascent.shares(evaluation), price, -1
                         dive = Dive(self.ranked, leaf, ascent, evaluation, self.quantum)
-                        if self._dive(dive, min(_DIVE_WORK, _EARLY_DIVES * work)):
+                        if self._dive(dive, min(_DIVE_WORK, _EARLY_DIVES[not is_root] * work)):
                             return None
                         next_dive = 2 * work
             bounds.append(best[0])
