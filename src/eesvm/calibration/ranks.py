@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from eesvm._validation import FloatArray, InputError
 from eesvm.calibration.problem import CalibrationProblem
 
+_BLOCK_BYTES = 2**28  # of the scores that a thread holds at a time
 _MUCH = 2**26  # scores: their order takes 256 MiB
 
 FORBIDDEN = np.iinfo(np.int32).max  # the delta of a pair that may not count as coverage
@@ -37,9 +38,7 @@ FORBIDDEN = np.iinfo(np.int32).max  # the delta of a pair that may not count as 
 class RankedProblem:
     """The problem in ranks, without the negatives whose acceptance is free or cannot be avoided."""
 
-    order: NDArray[
-        np.int32
-    ]  # (E, N) negatives of each exemplar, by decreasing score, as far as useful
+    order: NDArray[np.int32]  # (E, N) negatives of each exemplar, by decreasing score, as far as useful
     delta: NDArray[np.int32]  # (P, E) how many negatives come along when j accepts p, or FORBIDDEN
     prices: NDArray[np.uint8] | NDArray[np.float64]  # (N,) cost of each negative; uint8 where all cost 1
     difficulty: NDArray[np.float64]  # (P,) cost of p's cheapest exemplar, inf where p has forbidden pairs only
@@ -145,13 +144,16 @@ class _Table:
         """(j, visit(j, scores of the negatives under j)) for every exemplar, worked out in threads."""
         scores = self.problem.negative_scores
         is_all = len(self.costly) == len(scores)
-        width = max(1, 64 // scores.dtype.itemsize)  # scores of a row that come into the cache together
+        n_threads = self.n_jobs or os.cpu_count() or 1
+        # Rows of a large table are far apart: the more of each is read at once, the better, if all threads have work.
+        fitting = _BLOCK_BYTES // (scores.dtype.itemsize * max(1, len(scores)))
+        width = max(1, min(fitting, -(-self.problem.n_exemplars // (4 * n_threads))))
 
         def visit_block(first: int) -> list[tuple[int, Any]]:
             block = scores[:, first : first + width] if is_all else scores[self.costly, first : first + width]
             return [(j, visit(j, column)) for j, column in enumerate(np.ascontiguousarray(block.T), start=first)]
 
-        with ThreadPoolExecutor(max_workers=self.n_jobs or os.cpu_count()) as pool:  # sorting releases the lock
+        with ThreadPoolExecutor(max_workers=n_threads) as pool:  # sorting releases the lock
             for visited in pool.map(visit_block, range(0, self.problem.n_exemplars, width)):
                 yield from visited
 

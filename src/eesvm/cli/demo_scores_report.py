@@ -1,4 +1,4 @@
-"""The report of `eesvm demo`: what was computed, put into words.
+"""The report of `eesvm demo --scores`: what was computed, put into words.
 
 In: the example, its searches and the comparison. Out: a `DemoPage`.
 """

@@ -59,7 +59,7 @@ def object_image(record: ImageRecord) -> Image | None:
                 raise InputError(f"a mask of image {record.image_id!r} has shape {mask.shape}, not {numbers.shape}")
             numbers[mask] = number
     picture = optional_module("PIL.Image").fromarray(numbers)
-    picture.putpalette(_palette())
+    picture.putpalette(palette())
     return picture
 
 
@@ -118,7 +118,7 @@ def _text(value: Any) -> str:
     return escape(_NOT_XML.sub("?", str(value)))
 
 
-def _palette() -> list[int]:
+def palette() -> list[int]:
     """The colours that VOC gives to numbers: their bits dealt out to red, green and blue, highest first."""
     colours = np.zeros((256, 3), dtype=int)
     for number in range(256):

@@ -65,7 +65,7 @@ def write_coco(dataset: Dataset, target: str | os.PathLike[str], overwrite: bool
     if path.suffix.lower() == ".json":
         if path.exists() and not overwrite:
             raise InputError(f"{target} already exists: choose another name or allow overwriting it")
-        _write_json(path, _coco_document(dataset, _relative_names(dataset)))
+        _write_json(path, _coco_document(dataset, relative_names(dataset)))
         return
     with atomic_folder(target, overwrite) as folder:
         (folder / "images").mkdir()
@@ -108,7 +108,7 @@ def _write_json(path: Path, document: Mapping[str, Any]) -> None:
             handle.write(piece)
 
 
-def _relative_names(dataset: Dataset) -> dict[str, str]:
+def relative_names(dataset: Dataset) -> dict[str, str]:
     """File names relative to the folder that all stored images share; made images are named after their ids."""
     paths = {record.image_id: os.path.abspath(record.path) for record in dataset if record.path}
     shared = os.path.commonpath([os.path.dirname(path) for path in paths.values()]) if paths else ""
@@ -170,7 +170,7 @@ def _coco_annotations(
 
 def _coco_shape(instance: Instance) -> dict[str, Any]:
     mask = None if instance.mask is None else instance.mask()
-    box = _coco_box(instance.box)
+    box = coco_box(instance.box)
     shape: dict[str, Any] = {
         "bbox": box,
         "area": box[2] * box[3] if mask is None else int(np.count_nonzero(mask)),
@@ -187,13 +187,14 @@ def _coco_extras(instance: Instance) -> dict[str, Any]:
         "difficult": int(instance.is_difficult),
         "truncated": int(instance.is_truncated),
         "pose": instance.pose,
-        "parts": [{"name": part.name, "bbox": _coco_box(part.box)} for part in instance.parts],
+        "parts": [{"name": part.name, "bbox": coco_box(part.box)} for part in instance.parts],
         "attributes": {str(key): value for key, value in instance.metadata.items()},
     }
     return {key: value for key, value in extras.items() if value}
 
 
-def _coco_box(box: np.ndarray) -> list[float]:
+def coco_box(box: np.ndarray) -> list[float]:
+    """x, y, width and height of a box."""
     x1, y1, x2, y2 = map(float, box)
     return [x1, y1, x2 - x1, y2 - y1]
 

@@ -1,0 +1,198 @@
+"""Calibrators of one class by name: fitted together from the same scores, applied to the windows of an image.
+
+In: `CalibrationScores`, options, names. Out: fitted calibrators; and for the scores of new windows one score and one
+winning exemplar each (equation 1 of the paper; with `pooling` the mean of the few best calibrated scores, while the
+winner stays the best). "joint" and "joint-sigmoid" are one search, of which the first uses the thresholds alone.
+Redundant exemplars, which accept no positive under the joint thresholds, are left out there.
+Absent on purpose: training, searching, files.
+
+Before: `class_training`, `calibration`. After: `detector`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._validation import FloatArray, InputError, check_choice
+from eesvm.calibration.anytime import ProgressCallback
+from eesvm.calibration.base import ScoreCalibrator, winning_exemplar
+from eesvm.calibration.cooccurrence import CooccurrenceCalibrator
+from eesvm.calibration.independent import AffineCalibrator, IsotonicCalibrator, SigmoidCalibrator, Uncalibrated
+from eesvm.calibration.joint import JointCalibrator
+from eesvm.class_training import CalibrationScores
+from eesvm.detector_options import CALIBRATORS, CalibrationOptions
+from eesvm.table_calibration import fit_table
+
+SINGLE_SVM = "single-svm"
+JOINT, JOINT_SIGMOID = "joint", "joint-sigmoid"
+COOCCURRENCE = "cooccurrence"
+
+# What is fitted, and kept in a file, for each name; the single SVM needs nothing.
+STORED_AS = {name: JOINT if name == JOINT_SIGMOID else name for name in CALIBRATORS if name != SINGLE_SVM}
+
+
+def stored_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names under which the calibrators of these names are kept, each once."""
+    return tuple(dict.fromkeys(STORED_AS[name] for name in names if name in STORED_AS))
+
+
+def calibrate_class(
+    scores: CalibrationScores,
+    names: Iterable[str],
+    options: CalibrationOptions | None = None,
+    *,
+    random_state: int = 0,
+    n_jobs: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> dict[str, ScoreCalibrator]:
+    """Fitted calibrators by the names they are kept under (see `stored_names`).
+
+    A search that Ctrl-C has ended raises KeyboardInterrupt: half a search is no result that a later run should find.
+    """
+    options = CalibrationOptions() if options is None else options
+    fitted: dict[str, ScoreCalibrator] = {}
+    for name in stored_names(names):
+        check_choice(name, "calibrator", CALIBRATORS)
+        fitted[name] = _fit(name, scores, options, random_state, n_jobs, progress)
+    return fitted
+
+
+def _fit(
+    name: str,
+    scores: CalibrationScores,
+    options: CalibrationOptions,
+    random_state: int,
+    n_jobs: int | None,
+    progress: ProgressCallback | None,
+) -> ScoreCalibrator:
+    table = scores.table
+    if name == JOINT:
+        return _fit_joint(scores, options, random_state, n_jobs, progress)
+    if name == COOCCURRENCE:
+        return CooccurrenceCalibrator().fit(
+            table.scores,
+            table.labels,
+            boxes=scores.boxes,
+            groups=table.groups,
+            overlaps=scores.overlaps,
+            exemplar_groups=table.exemplar_groups,
+        )
+    calibrator: ScoreCalibrator
+    if name == "sigmoid":
+        calibrator = SigmoidCalibrator(criterion=options.criterion, random_state=random_state, n_jobs=n_jobs)
+    elif name == "isotonic":
+        calibrator = IsotonicCalibrator(n_jobs=n_jobs)
+    elif name == "affine":
+        calibrator = AffineCalibrator(random_state=random_state)
+    else:
+        calibrator = Uncalibrated()
+    return calibrator.fit(table.scores, table.labels)
+
+
+def _fit_joint(
+    scores: CalibrationScores,
+    options: CalibrationOptions,
+    random_state: int,
+    n_jobs: int | None,
+    progress: ProgressCallback | None,
+) -> JointCalibrator:
+    table = scores.table
+    is_across = options.coverage == "across-images"
+    if is_across and len(set(np.asarray(table.exemplar_groups).tolist())) == 1:
+        is_across = False  # all exemplars are of one image: nobody else could cover it
+    calibrator = JointCalibrator(
+        sigmoid=True,
+        method=options.method,
+        min_recall=options.min_recall,
+        time_limit=options.time_limit,
+        node_limit=options.node_limit,
+        gap=options.gap,
+        criterion=options.criterion,
+        progress=progress,
+        random_state=random_state,
+        n_jobs=n_jobs,
+    )
+    fit_table(table, calibrator, across_groups=is_across)
+    calibrator.set_params(progress=None, n_jobs=None)
+    if calibrator.result_.status == "feasible" and options.method != "greedy":
+        raise KeyboardInterrupt
+    return calibrator
+
+
+@dataclass(frozen=True)
+class ScoreRule:
+    """How the scores of some exemplars of a class become one score per window."""
+
+    used: NDArray[np.intp]  # (U,) exemplars of the class whose scores it wants
+    calibrator: ScoreCalibrator  # of those
+    pooling: int = 1
+
+    def __call__(self, scores: FloatArray, boxes: NDArray[np.float64]) -> tuple[FloatArray, NDArray[np.intp]]:
+        """(n,) scores and (n,) winning exemplars of the class, from (n, U) raw scores of the windows of one image."""
+        if not len(scores):
+            return np.empty(0), np.empty(0, dtype=np.intp)
+        if isinstance(self.calibrator, CooccurrenceCalibrator):  # its scores are sums over exemplars as they are
+            calibrated = self.calibrator.transform(scores, boxes, np.zeros(len(boxes), dtype=np.intp))
+            return calibrated.max(axis=1), self.used[winning_exemplar(calibrated, scores)]
+        calibrated = self.calibrator.transform(scores)
+        winners = winning_exemplar(calibrated, self.calibrator._tie_breaker(scores))
+        return pooled(calibrated, self.pooling), self.used[winners]
+
+    def best(self, scores: FloatArray, n_best: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
+        """(n, k) exemplars of the class with the highest calibrated scores, the winner first, and those scores.
+
+        Not for co-occurrence, whose scores depend on the other windows of the image.
+        """
+        if isinstance(self.calibrator, CooccurrenceCalibrator):
+            raise InputError(
+                f"the calibrator {COOCCURRENCE} scores a window by what fires around it, and cannot say "
+                "who is best on a window alone: choose another one"
+            )
+        if not len(scores):
+            return np.empty((0, 0), dtype=np.intp), np.empty((0, 0))
+        calibrated = np.asarray(self.calibrator.transform(scores), dtype=np.float64)
+        order = np.lexsort((-self.calibrator._tie_breaker(scores), -calibrated), axis=1)[:, :n_best]
+        return self.used[order], np.take_along_axis(calibrated, order, axis=1)
+
+
+def score_rule(name: str, fitted: Mapping[str, ScoreCalibrator], n_exemplars: int, pooling: int = 1) -> ScoreRule:
+    """The rule of the calibrator `name`; redundant exemplars of a joint calibration are left out."""
+    calibrator = fitted[STORED_AS[name]]
+    used = np.arange(n_exemplars)
+    if isinstance(calibrator, JointCalibrator):
+        used = np.flatnonzero(calibrator.active_)
+        calibrator = restricted(calibrator, used, sigmoid=name == JOINT_SIGMOID)
+    return ScoreRule(used, calibrator, pooling)
+
+
+def restricted(calibrator: JointCalibrator, used: NDArray[np.intp], sigmoid: bool) -> JointCalibrator:
+    """The calibrator of some of its exemplars."""
+    small = JointCalibrator(sigmoid=sigmoid)
+    small.thresholds_, small.active_ = calibrator.thresholds_[used], calibrator.active_[used]
+    small.sigmoids_, small.muted_ = calibrator.sigmoids_[used], calibrator.muted_[used]
+    small.n_features_in_, small.classes_ = len(used), calibrator.classes_
+    return small
+
+
+def pooled(calibrated: FloatArray, n_best: int) -> NDArray[np.float64]:
+    """(n,) mean of the `n_best` highest of (n, U) calibrated scores; of all where there are fewer."""
+    n_best = min(n_best, calibrated.shape[1])
+    if n_best == 1:
+        return calibrated.max(axis=1).astype(np.float64)
+    best = np.partition(calibrated, -n_best, axis=1)[:, -n_best:]
+    return np.sort(best, axis=1).mean(axis=1, dtype=np.float64)
+
+
+def check_calibrators(names: Any) -> tuple[str, ...]:
+    """Names of calibrators, each once; "all" stands for all of them."""
+    chosen = CALIBRATORS if names == "all" else (names,) if isinstance(names, str) else tuple(names)
+    for name in chosen:
+        check_choice(name, "calibrator", CALIBRATORS)
+    if not chosen:
+        raise InputError("`calibrator` must be one of " + ", ".join(CALIBRATORS) + ", or all")
+    return tuple(dict.fromkeys(chosen))

@@ -1,0 +1,200 @@
+"""One class: its exemplars, its single SVM, and their scores on the windows that calibration looks at.
+
+In: `TrainingWindows`, a class and options. Out: `TrainedClass`, with one linear detector per object and one for all
+objects together, and `CalibrationScores`: a score table of positive and negative windows (sets P and N of the paper).
+Both steps are functions, so that one table of windows serves many trainers, and one training many calibrators.
+Absent on purpose: calibration, and files.
+
+Before: `training_windows`, `exemplars`, `exemplar_lda`, `baseline`, `mining`. After: `class_calibration`, `detector`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._validation import InputError
+from eesvm.baseline import LinearSVM
+from eesvm.detector_options import CalibrationOptions, TrainingOptions
+from eesvm.exemplar_lda import ExemplarLDA
+from eesvm.exemplars import ExemplarSVMs, LinearExemplars, TrainingProgress
+from eesvm.score_tables import ScoreTable
+from eesvm.scoring import score_windows
+from eesvm.structures import Dataset, Instance
+from eesvm.training_windows import NEGATIVE, POSITIVE, TrainingWindows
+
+F32 = NDArray[np.float32]
+
+_THREADS = 4  # of the trainer, always: the last bits of weights depend on how exemplars are shared out
+
+
+class NothingToLearnError(InputError):
+    """A class has no object, or no negative window, to learn from."""
+
+
+@dataclass(frozen=True)
+class SingleSVM:
+    """One linear detector for a whole class."""
+
+    weights: F32  # (d,)
+    bias: float
+
+    def scores(self, descriptors: F32) -> F32:
+        """(n,) scores of descriptors (n, d)."""
+        return score_windows(descriptors, self.weights[None, :], [self.bias])[:, 0]
+
+
+@dataclass(frozen=True)
+class TrainedClass:
+    """The detectors of one class."""
+
+    class_name: str
+    exemplars: LinearExemplars  # fitted; row j of its weights belongs to instance j
+    instances: tuple[Instance, ...]
+    single: SingleSVM
+    n_negatives: int  # windows that the exemplars were trained against
+
+    @property
+    def names(self) -> list[str]:
+        """A name for each exemplar: its image and its place among the objects there."""
+        return [f"{instance.image_id}#{instance.index}" for instance in self.instances]
+
+
+@dataclass(frozen=True)
+class CalibrationScores:
+    """Scores of the windows that a class is calibrated on, and what the table cannot hold of them."""
+
+    table: ScoreTable  # rows: positives and negatives; columns: exemplars; groups are images
+    boxes: NDArray[np.float64]  # (n, 4)
+    overlaps: NDArray[np.float64]  # (n,) the largest IoU with an object of the class
+    single: F32  # (n,) scores of the single SVM
+    n_negatives: int  # negatives there are, of which the table may hold a sample
+
+
+def choose_classes(dataset: Dataset, wanted: Iterable[str] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Classes to train and classes that have no object to learn from; one of those that was asked for is an error."""
+    usable = {i.class_name for i in dataset.instances() if not (i.is_difficult or i.is_crowd)}
+    if wanted is None:
+        names = dataset.classes
+        if not usable:
+            raise InputError(f"{dataset.name} has no objects to learn from")
+        return tuple(n for n in names if n in usable), tuple(n for n in names if n not in usable)
+    if isinstance(wanted, str):
+        wanted = [wanted]
+    chosen = tuple(dict.fromkeys(wanted))
+    if not chosen:
+        raise InputError("`classes` is empty: at least one is needed")
+    for name in chosen:
+        if name not in usable:
+            known = ", ".join(n for n in dataset.classes if n in usable) or "none"
+            raise InputError(f"the class {name!r} has no object to learn from in {dataset.name}: those are {known}")
+    return chosen, ()
+
+
+def train_class(
+    windows: TrainingWindows,
+    class_name: str,
+    options: TrainingOptions | None = None,
+    *,
+    random_state: int = 0,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Callable[[TrainingProgress], object] | None = None,
+) -> TrainedClass:
+    """Train an exemplar for each object of the class, and the single SVM, against windows of random images."""
+    options = TrainingOptions() if options is None else options
+    own, instances = windows.objects(class_name)
+    if not len(own):
+        raise NothingToLearnError(
+            f"the class {class_name!r} has no object to learn from in the images that could be read"
+        )
+    positives = windows.descriptors[own]
+    is_drawn = _drawn_images(windows, options.max_images, random_state)
+    overlap = windows.overlap(class_name)
+    is_negative = is_drawn & (overlap <= options.max_overlap)
+    if not is_negative.any():
+        raise NothingToLearnError(
+            f"the class {class_name!r} has no negative windows: all overlap an object by more than "
+            f"{options.max_overlap:g}; images without the class would give some"
+        )
+    single = _train_single(windows, positives, is_drawn & (overlap <= options.single_max_overlap), random_state)
+    trainer = _trainer(options, single, checkpoint, progress)
+    groups: tuple[Any, ...] = ()
+    if not options.own_image:
+        groups = windows.image[own], windows.image[is_negative]
+    trainer.fit(positives, windows.rows(is_negative), *groups)
+    return TrainedClass(class_name, trainer, instances, single, int(is_negative.sum()))
+
+
+def score_class(
+    windows: TrainingWindows,
+    trained: TrainedClass,
+    options: CalibrationOptions | None = None,
+    *,
+    random_state: int = 0,
+) -> CalibrationScores:
+    """Score all positive windows of the class and a random sample of its negative ones."""
+    options = CalibrationOptions() if options is None else options
+    labels = windows.labels(trained.class_name, options.positive_overlap, options.negative_overlap)
+    negatives = np.flatnonzero(labels == NEGATIVE)
+    n_negatives = len(negatives)
+    if options.max_negatives is not None and n_negatives > options.max_negatives:
+        random = np.random.default_rng(random_state)
+        negatives = np.sort(random.choice(negatives, options.max_negatives, replace=False))
+    if not len(negatives):
+        raise NothingToLearnError(f"the class {trained.class_name!r} has no negative windows to be calibrated on")
+    chosen = np.sort(np.concatenate([np.flatnonzero(labels == POSITIVE), negatives]))
+    is_chosen = np.zeros(len(windows), dtype=bool)
+    is_chosen[chosen] = True
+    rows = windows.rows(is_chosen)
+    exemplars = trained.exemplars
+    table = ScoreTable(
+        scores=score_windows(rows, exemplars.coef_, exemplars.intercept_),
+        labels=(labels[chosen] == POSITIVE).astype(np.int8),
+        groups=windows.image_ids[windows.image[chosen]],
+        exemplar_groups=np.array([instance.image_id for instance in trained.instances], dtype=np.str_),
+        exemplar_names=trained.names,
+    )
+    single = score_windows(rows, trained.single.weights[None, :], [trained.single.bias])[:, 0]
+    overlaps = windows.overlap(trained.class_name)[chosen]
+    return CalibrationScores(table, windows.boxes[chosen], overlaps, single, n_negatives)
+
+
+def _drawn_images(windows: TrainingWindows, n_images: int | None, random_state: int) -> NDArray[np.bool_]:
+    """(n,) whether a window belongs to one of `n_images` random images."""
+    n = len(windows.records)
+    is_drawn = np.ones(n, dtype=bool)
+    if n_images is not None and n_images < n:
+        is_drawn[:] = False
+        is_drawn[np.random.default_rng(random_state).choice(n, n_images, replace=False)] = True
+    return is_drawn[windows.image]
+
+
+def _train_single(
+    windows: TrainingWindows, positives: F32, is_negative: NDArray[np.bool_], random_state: int
+) -> SingleSVM:
+    svm = LinearSVM(random_state=random_state).fit(positives, windows.rows(is_negative))
+    return SingleSVM(svm.coef_, float(np.float32(svm.intercept_)))
+
+
+def _trainer(
+    options: TrainingOptions,
+    single: SingleSVM,
+    checkpoint: str | os.PathLike[str] | None,
+    progress: Callable[[TrainingProgress], object] | None,
+) -> LinearExemplars:
+    if options.trainer == "lda":
+        return ExemplarLDA()
+    return ExemplarSVMs(
+        C=options.C,
+        positive_weight=options.positive_weight,
+        loss=options.loss,
+        prior=(single.weights, single.bias) if options.prior == "class" else None,
+        checkpoint=checkpoint,
+        progress=progress,
+        n_jobs=_THREADS,
+    )

@@ -1,0 +1,82 @@
+"""`eesvm demo --scores`: every search and calibrator on a real table of scores that comes with the package.
+
+In: a folder to write. Out: that folder, with a report to open in a browser.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from eesvm._files import atomic_folder, atomic_write
+from eesvm.calibration.joint import JointCalibrator
+from eesvm.cli.calibrate import fit
+from eesvm.cli.console import Screen
+from eesvm.cli.demo_scores_report import SEARCH_HEADER, Search, demo_page, introduction
+from eesvm.cli.outputs import Comparison, report_comparison, report_result, write_calibration, write_comparison
+from eesvm.example_tables import DigitExample, digit_score_table
+from eesvm.experiments.window_tables import ACROSS_IMAGES, OWN_IMAGE, compare_calibrators
+from eesvm.report.demo_page import render
+from eesvm.report.figures import coverage, save_png, thresholds_and_scores
+from eesvm.score_tables import write_score_table
+
+_SECONDS = 20.0  # for each search
+
+
+def run(output: str, overwrite: bool, screen: Screen, quiet: bool) -> None:
+    started = time.perf_counter()
+    example = digit_score_table()
+    screen.say(introduction(example))
+    searches = _search(example, screen)
+    comparison = _compare(example, screen)
+    with atomic_folder(output, overwrite) as folder:
+        _write(folder, example, searches, comparison)
+    screen.say(f"\nDone in {time.perf_counter() - started:.0f} s. Open {Path(output, 'report.html')} in a browser.")
+    screen.say(f"Next: eesvm calibrate {Path(output, 'train.npz')} -o calibrated --across-groups")
+    screen.say("or the same with a table of your own; eesvm calibrate --help says what it should look like.")
+
+
+def _search(example: DigitExample, screen: Screen) -> list[Search]:
+    """Both variants of the problem by each method; the last one is what the report is about."""
+    searches = []
+    for variant in (OWN_IMAGE, ACROSS_IMAGES):
+        for method in ("greedy", "algorithm1", "exact"):
+            calibrator = JointCalibrator(method=method, time_limit=_SECONDS)
+            problem = fit(example.train, calibrator, screen, variant == ACROSS_IMAGES, f"{variant}, {method}")
+            searches.append(Search(variant, calibrator, problem))
+    screen.say()
+    screen.table(SEARCH_HEADER, [search.row() for search in searches])
+    screen.say(f"\nThe last of them, {ACROSS_IMAGES}:")
+    report_result(searches[-1].calibrator, searches[-1].problem, screen)
+    return searches
+
+
+def _compare(example: DigitExample, screen: Screen) -> Comparison:
+    train, test = example.train, example.test
+    with screen.searching("comparing") as progress:
+        tables = compare_calibrators(
+            train.scores,
+            train.labels,
+            test.scores,
+            test.labels,
+            train.groups,
+            test.groups,
+            train.exemplar_groups,
+            time_limit=_SECONDS,
+            progress=progress,
+        )
+    report_comparison(tables, screen)
+    return Comparison(tables, test)
+
+
+def _write(folder: Path, example: DigitExample, searches: list[Search], comparison: Comparison) -> None:
+    best = searches[-1]
+    result = best.calibrator.result_
+    write_calibration(folder, best.calibrator, best.problem, example.train.names)
+    write_comparison(folder, comparison)
+    write_score_table(folder / "train.npz", example.train)
+    write_score_table(folder / "test.npz", example.test)
+    save_png(thresholds_and_scores(best.problem, result.thresholds, example.train.names), folder / "thresholds.png")
+    save_png(coverage(result.assignment, result.active), folder / "coverage.png")
+    with atomic_write(folder / "report.html", text=True) as handle:
+        handle.write(render(demo_page(folder, example, searches, comparison)))

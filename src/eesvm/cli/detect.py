@@ -1,0 +1,218 @@
+"""`eesvm detect`: find objects in images, each with the training object that it looks like.
+
+In: a model folder and images. Out: detections as CSV, COCO results or VOC text files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from eesvm._files import atomic_folder, check_output_folder
+from eesvm._validation import InputError
+from eesvm.class_calibration import check_calibrators
+from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.console import Screen, duration
+from eesvm.cli.stages import report_problems, report_profile, stage_bar
+from eesvm.cli.train import open_data
+from eesvm.datasets import FORMATS
+from eesvm.datasets._detect import detect_format
+from eesvm.datasets.coco import find_files
+from eesvm.descriptors.cache import DescriptorCache
+from eesvm.detection_files import (
+    read_annotation_ids,
+    write_coco_results,
+    write_csv_detections,
+    write_voc_detections,
+)
+from eesvm.detector import ExemplarDetector
+from eesvm.detector_options import CALIBRATORS
+from eesvm.structures import Dataset, Detections, ImageRecord, Problem
+
+OUTPUTS = ("csv", "coco", "voc")
+
+_HELP = f"""\
+IMAGES are image files, folders, patterns such as 'photos/*.jpg', a dataset (with --split, its images of that split), or
+the word scenes. OUT ending in .csv or .json is one file. Otherwise it is a folder with detections.csv; --format asks
+for detections.json (COCO results) and voc (VOC text files) beside it or in its place. The column exemplar is the number
+of the training object that won, as in the model; -1 is none.
+
+Calibrators: {", ".join(CALIBRATORS)}.
+
+example:
+  eesvm detect model photo.jpg -o detections.csv --score 0.5
+  eesvm detect model VOCdevkit/VOC2007 --split test -o detections --format csv,voc
+"""
+
+
+def add_parser(verbs: Parsers) -> None:
+    parser = add_verb(verbs, "detect", run, "find objects in images with a trained model", _HELP)
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="folder that `eesvm train` wrote")
+    add("images", nargs="+", metavar="IMAGES", help="images, folders, patterns or a dataset")
+    add("-o", "--output", required=True, metavar="OUT", help=".csv or .json file, or a folder")
+    add("--format", metavar="A,B,...", help=f"what to write into a folder: {', '.join(OUTPUTS)} (default: csv)")
+    add("--split", metavar="NAME", help="of a dataset: only the images of this split")
+    add("--annotations", choices=FORMATS, metavar="KIND", help="format of a dataset (default: found out)")
+    add("--calibrator", metavar="NAME", help="another calibrator than that of the model")
+    add("--score", type=number(), metavar="S", help="leave out detections that score less")
+    add("--max-detections", type=number(minimum=1, integer=True), metavar="N", help="keep the N best of an image")
+    add("--nms", type=number(minimum=0, maximum=1), metavar="IOU", help="overlap of two detections of a class")
+    add("--jobs", type=number(minimum=1, integer=True), metavar="N", help="processes and threads (default: all cores)")
+    add("--cache", metavar="FOLDER", help="keep windows here (default: the one of `eesvm cache`)")
+    add("--no-cache", action="store_true", help="keep no windows")
+    add("--overwrite", action="store_true", help="replace OUT if it exists")
+    add("--profile", action="store_true", help="print how long each stage took")
+    add("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    screen = Screen(arguments.quiet)
+    started = time.perf_counter()
+    formats = _formats(arguments)
+    detector = ExemplarDetector.load(arguments.model)
+    detector.options = _options(detector, arguments)
+    if arguments.calibrator is not None:
+        check_calibrators(arguments.calibrator)
+    sources = [open_images(name, arguments) for name in arguments.images]
+    records = together([record for source in sources for record in source])
+    problems: list[Problem] = [problem for source in sources for problem in source.problems]
+    try:
+        with stage_bar(arguments.quiet) as progress:
+            found = detector.predict(
+                records,
+                calibrator=arguments.calibrator,
+                cache=None if arguments.no_cache else DescriptorCache(arguments.cache),
+                progress=progress,
+                problems=problems,
+            )
+    except KeyboardInterrupt:
+        sys.stderr.write("eesvm: interrupted: the same command finds the windows that are done in the cache\n")
+        return 130
+    files = _write(found, formats, detector, sources, arguments)
+    total = time.perf_counter() - started
+    _report(found, records, total, screen)
+    report_problems(problems, screen)
+    screen.say(f"\nwritten to {', '.join(files)}")
+    if arguments.profile:
+        report_profile(detector.seconds_, total, screen)
+    return 0
+
+
+def _formats(arguments: argparse.Namespace) -> tuple[str, ...]:
+    """What to write; refuses an output that could not be written before any work is done."""
+    suffix = Path(arguments.output).suffix.lower()
+    wanted = tuple(dict.fromkeys(arguments.format.split(","))) if arguments.format else ()
+    for name in wanted:
+        if name not in OUTPUTS:
+            raise InputError(f"--format must be some of {', '.join(OUTPUTS)}, joined by commas, got {name!r}")
+    of_suffix = {".csv": "csv", ".json": "coco"}.get(suffix)
+    if of_suffix is None:
+        check_output_folder(arguments.output, arguments.overwrite)
+        return wanted or ("csv",)
+    if wanted and wanted != (of_suffix,):
+        raise InputError(f"{arguments.output} holds {of_suffix} alone: for {arguments.format}, name a folder")
+    if Path(arguments.output).exists() and not arguments.overwrite:
+        raise InputError(
+            f"{arguments.output} already exists: choose another name or allow overwriting it (--overwrite)"
+        )
+    if not Path(arguments.output).resolve().parent.is_dir():
+        raise InputError(f"cannot create {arguments.output}: its folder does not exist")
+    return (of_suffix,)
+
+
+def _options(detector: ExemplarDetector, arguments: argparse.Namespace) -> Any:
+    flags = {
+        "detection.min_score": arguments.score,
+        "detection.max_detections": arguments.max_detections,
+        "detection.nms": arguments.nms,
+        "n_jobs": arguments.jobs,
+    }
+    changes = {name: value for name, value in flags.items() if value is not None}
+    return detector.checked_options().changed(changes)
+
+
+def open_images(name: str, arguments: argparse.Namespace) -> Dataset:
+    """The images that one argument stands for."""
+    path = Path(name)
+    if path.is_file() or not glob.has_magic(name) or path.exists():
+        split = None if path.is_file() else arguments.split
+        return open_data(name, arguments.annotations if path.is_dir() else None, split, strict=False)
+    files = sorted(glob.glob(name, recursive=True))
+    if not files:
+        raise InputError(f"no file matches {name}")
+    parts = [open_data(file, None, None, strict=False) for file in files if Path(file).is_file()]
+    images = tuple(record for part in parts for record in part)
+    return Dataset(name, images, (), {}, tuple(problem for part in parts for problem in part.problems))
+
+
+def together(records: Sequence[ImageRecord]) -> list[ImageRecord]:
+    """All images under different names: where two have the same, their paths are their names."""
+    if not records:
+        raise InputError("there are no images to look at")
+    counts = Counter(record.image_id for record in records)
+    named = [replace(r, image_id=r.path) if counts[r.image_id] > 1 and r.path else r for r in records]
+    return list({record.image_id: record for record in named}.values())  # a file that is named twice is one image
+
+
+def _write(
+    found: Sequence[Detections],
+    formats: Sequence[str],
+    detector: ExemplarDetector,
+    sources: Sequence[Dataset],
+    arguments: argparse.Namespace,
+) -> list[str]:
+    out = Path(arguments.output)
+    if out.suffix.lower() in (".csv", ".json"):
+        _write_file(out, formats[0], found, sources, arguments)
+        return [str(out)]
+    with atomic_folder(out, arguments.overwrite) as folder:
+        for name in formats:
+            if name == "voc":
+                write_voc_detections(folder / "voc", found, detector.classes_)
+            else:
+                _write_file(
+                    folder / f"detections.{'csv' if name == 'csv' else 'json'}", name, found, sources, arguments
+                )
+        names = sorted(entry.name for entry in folder.iterdir())
+    return [str(out / name) for name in names]
+
+
+def _write_file(
+    path: Path, kind: str, found: Sequence[Detections], sources: Sequence[Dataset], arguments: argparse.Namespace
+) -> None:
+    if kind == "csv":
+        write_csv_detections(path, found)
+    else:
+        write_coco_results(path, found, coco_ids(sources, arguments))
+
+
+def coco_ids(sources: Sequence[Dataset], arguments: argparse.Namespace) -> Any:
+    """The numbers that images have in the dataset they are from; where there is no such dataset, their own names."""
+    if len(sources) != 1 or not Path(arguments.images[0]).exists():
+        return None
+    root = Path(arguments.images[0])
+    if (arguments.annotations or detect_format(root)) == "coco":
+        return read_annotation_ids([root] if root.is_file() else find_files(root))
+    return sources[0] if sources[0].classes else None
+
+
+def _report(found: Sequence[Detections], records: Sequence[ImageRecord], total: float, screen: Screen) -> None:
+    counts: Counter[str] = Counter(name for one in found for name in one.class_names.tolist())
+    per_image = total / max(1, len(found))
+    facts = [
+        ("images", f"{len(found):,} of {len(records):,}"),
+        ("detections", f"{sum(counts.values()):,}"),
+        ("time", f"{duration(total)}, {per_image:.2f} s an image"),
+    ]
+    screen.facts(facts)
+    if counts:
+        screen.say()
+        screen.table(("class", "detections"), [[name, f"{n:,}"] for name, n in counts.most_common()])

@@ -1,0 +1,176 @@
+"""`eesvm train`: a detector from annotated images.
+
+In: a dataset and options. Out: a model folder, which `eesvm detect` uses. Killed and started again, it goes on where it
+stopped; started again after it has finished, it redoes what other options ask for, or nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from eesvm._validation import InputError
+from eesvm.calibration.joint import JointCalibrator
+from eesvm.class_calibration import JOINT, check_calibrators
+from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.console import Screen, amount, duration, percent
+from eesvm.cli.stages import report_problems, report_profile, stage_bar
+from eesvm.datasets import FORMATS, open_dataset, select
+from eesvm.datasets.scenes import make_scenes
+from eesvm.descriptors.cache import DescriptorCache
+from eesvm.detector import ExemplarDetector
+from eesvm.detector_options import CALIBRATORS, COVERAGES, DEFAULT_PRESET, DESCRIPTORS, PRESETS, DetectorOptions
+from eesvm.structures import Dataset
+from eesvm.windows import METHODS, MODES
+
+_EMBEDDED = "scenes"
+_ALL = "all"
+_HELP = f"""\
+DATA is what `eesvm data info` takes, or the word scenes for the embedded scenes. Every object becomes an exemplar; its
+class is calibrated so that at least a share of the positive windows is accepted with the fewest false positives.
+
+Options come from a preset, then from --config FILE, a YAML file such as
+  preset: paper
+  training:
+    C: 1.0e-4
+then from the command line. --set takes any option by its dotted name: --set detection.nms=0.5 --set training.prior=none
+
+--calibrator takes names joined by commas, or all: {", ".join(CALIBRATORS)}. The first is what
+`detect` uses unless told otherwise; any other can also be fitted later, from the scores in the model folder.
+
+example:
+  eesvm train scenes --split train -o model
+  eesvm train VOCdevkit/VOC2007 --split trainval --classes cat,dog --preset paper -o model
+"""
+
+
+def add_parser(verbs: Parsers) -> None:
+    parser = add_verb(verbs, "train", run, "train a detector: one exemplar per object, calibrated together", _HELP)
+    add = parser.add_argument
+    add("data", metavar="DATA", help="folder or file of a dataset, or the word scenes")
+    add("-o", "--output", required=True, metavar="MODEL", help="model folder; one that is unfinished is gone on with")
+    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add("--split", metavar="NAME", help="only the images of this split")
+    add("--classes", metavar="A,B,...", help="train only these classes (default: all)")
+    add("--preset", choices=tuple(PRESETS), default=DEFAULT_PRESET, help=f"start from these ({DEFAULT_PRESET})")
+    add("--config", metavar="FILE", help="YAML file of options")
+    add("--set", action="append", default=[], metavar="NAME=VALUE", help="any option by its dotted name; repeatable")
+    add("--calibrator", metavar="A,B,...", help=f"which to fit, or {_ALL}; the first is used for detection")
+    add("--coverage", choices=COVERAGES, help="whether an exemplar may cover windows of its own image")
+    add("--min-recall", type=number(above=0, maximum=1), metavar="R", help="share of the positives to accept")
+    add("--time-limit", type=number(minimum=0), metavar="S", help="seconds for the search of one class")
+    add("--windows", choices=METHODS, help="where windows come from")
+    add("--mode", choices=MODES, help="of selective search")
+    add("--max-windows", type=number(minimum=1, integer=True), metavar="N", help="windows of an image")
+    add("--descriptor", choices=DESCRIPTORS, help="how windows are described")
+    add("--seed", type=number(minimum=0, integer=True), metavar="N", help="of all random choices")
+    add("--jobs", type=number(minimum=1, integer=True), metavar="N", help="processes and threads (default: all cores)")
+    add("--cache", metavar="FOLDER", help="keep windows and descriptors here (default: the one of `eesvm cache`)")
+    add("--no-cache", action="store_true", help="keep none; an interrupted run then starts them anew")
+    add("--strict", action="store_true", help="stop at the first annotation that is wrong")
+    add("--profile", action="store_true", help="print how long each stage took")
+    add("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    screen = Screen(arguments.quiet)
+    started = time.perf_counter()
+    options, calibrators = _options(arguments)
+    dataset = open_data(arguments.data, arguments.format, arguments.split, arguments.strict)
+    detector = ExemplarDetector(options)
+    classes = arguments.classes.split(",") if arguments.classes else None
+    try:
+        with stage_bar(arguments.quiet) as progress:
+            detector.fit(
+                dataset,
+                classes,
+                calibrators=calibrators,
+                cache=None if arguments.no_cache else DescriptorCache(arguments.cache),
+                folder=arguments.output,
+                command=["eesvm", *sys.argv[1:]] if sys.argv else [],
+                progress=progress,
+            )
+    except KeyboardInterrupt:
+        sys.stderr.write("eesvm: interrupted: the same command goes on where it stopped\n")
+        return 130
+    total = time.perf_counter() - started
+    _report(detector, dataset, arguments, total, screen)
+    if arguments.profile:
+        report_profile(detector.seconds_, total, screen)
+    return 0
+
+
+def open_data(path: str, format_name: str | None, split: str | None, strict: bool) -> Dataset:
+    """A dataset by its path, or the embedded scenes."""
+    if path != _EMBEDDED or Path(path).exists():
+        return open_dataset(path, format_name, split, strict=strict)
+    scenes = make_scenes()
+    return scenes if split is None else select(scenes, split=split)
+
+
+def _options(arguments: argparse.Namespace) -> tuple[DetectorOptions, tuple[str, ...]]:
+    """Options, and the calibrators to fit."""
+    changes: dict[str, Any] = {}
+    for text in arguments.set:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--set must be NAME=VALUE, got {text!r}")
+        changes[name.strip()] = value
+    flags = {
+        "calibration.coverage": arguments.coverage,
+        "calibration.min_recall": arguments.min_recall,
+        "calibration.time_limit": arguments.time_limit,
+        "windows.method": arguments.windows,
+        "windows.mode": arguments.mode,
+        "windows.max_windows": arguments.max_windows,
+        "descriptor.name": arguments.descriptor,
+        "random_state": arguments.seed,
+        "n_jobs": arguments.jobs,
+    }
+    changes |= {name: value for name, value in flags.items() if value is not None}
+    names: tuple[str, ...] = ()
+    if arguments.calibrator is not None:
+        wanted = arguments.calibrator.split(",")
+        names = check_calibrators(_ALL if _ALL in wanted else wanted)
+        if wanted[0] != _ALL:
+            changes["calibration.calibrator"] = wanted[0]
+    options = DetectorOptions.make(arguments.preset, arguments.config, changes)
+    return options, names or (options.calibration.calibrator,)
+
+
+def _report(
+    detector: ExemplarDetector, dataset: Dataset, arguments: argparse.Namespace, total: float, screen: Screen
+) -> None:
+    screen.say(dataset.name, "bold")
+    n_exemplars = sum(model.n_exemplars for model in detector.models_)
+    facts = [
+        ("images", f"{len(dataset):,}"),
+        ("classes", f"{len(detector.classes_):,}"),
+        ("exemplars", f"{n_exemplars:,}"),
+        ("time", duration(total)),
+    ]
+    screen.facts(facts)
+    screen.say()
+    header = ("class", "exemplars", "redundant", "false positives", "at least", "gap", "recall", "search")
+    screen.table(header, [_row(model) for model in detector.models_])
+    for name in detector.skipped_classes_:
+        screen.note(f"the class {name} has no object to learn from and is left out")
+    report_problems([*dataset.problems, *detector.problems_], screen)
+    screen.say()
+    if detector.changed_:
+        screen.say(f"written to {arguments.output}: see MODEL.md in it, then `eesvm detect {arguments.output} IMAGES`")
+    else:
+        screen.say(f"{arguments.output} is up to date: there was nothing to do")
+
+
+def _row(model: Any) -> list[str]:
+    joint = model.calibrators.get(JOINT)
+    cells = [model.class_name, f"{model.n_exemplars:,}"]
+    if not isinstance(joint, JointCalibrator):
+        return [*cells, "", "", "", "", "", ""]
+    result = joint.result_
+    found = (f"{result.n_redundant:,}", amount(result.loss), amount(result.lower_bound))
+    return [*cells, *found, percent(result.gap), percent(result.recall), result.status]

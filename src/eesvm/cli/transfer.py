@@ -1,0 +1,310 @@
+"""`eesvm transfer`: what is known of the winning exemplars, carried onto detections.
+
+In: a model folder, detections that it made, and their images. Out: a folder with the annotations as COCO file, pictures
+as figure 7 of the paper, on request masks and VOC files, and, where the images are annotated themselves, a table of how
+good the annotations are.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._files import atomic_folder, atomic_write, check_output_folder
+from eesvm._problems import reason
+from eesvm._validation import InputError
+from eesvm.cli import detect
+from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.console import Screen
+from eesvm.cli.outputs import write_csv
+from eesvm.cli.stages import report_problems, stage_bar
+from eesvm.datasets import FORMATS
+from eesvm.detection_files import read_detections
+from eesvm.detection_transfer import ImageDetections, choose_detections, hand_on, measure_transfer, with_consensus
+from eesvm.detector import ExemplarDetector
+from eesvm.images import write_image, write_picture
+from eesvm.report.transfer_pictures import grid, panel, superimposed
+from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Problem
+from eesvm.training_windows import StageProgress
+from eesvm.transfer import TransferredAnnotation
+from eesvm.transfer_files import (
+    MOST_MASKS,
+    CocoNames,
+    Handed,
+    coco_names,
+    file_stem,
+    index_image,
+    voc_xml,
+    write_coco_transfer,
+)
+from eesvm.transfer_quality import TransferQuality
+
+_HANDED = ("mask", "parts", "keypoints", "pose", "metadata")
+_SHEET, _SHEET_COLUMNS = "contact_sheet.png", 5
+_MOST_PICTURES = 500
+_HELP = """\
+MODEL is what `eesvm train` wrote, DETECTIONS the .csv or .json file that `eesvm detect` made with it; VOC text files do
+not say which exemplar won. IMAGES are those that `detect` was given: image files, folders, patterns, a dataset (with
+--split), or the word scenes.
+
+OUT gets annotations.json (COCO: box, mask, parts, keypoints, pose, labels, score, exemplar), contact_sheet.png and
+pictures/ of the best detections (detection in green, exemplar laid over it in yellow), with --masks masks/ID.png, whose
+pixels number the annotations of an image from 1, and with --voc annotations as VOC's XML. Where IMAGES are annotated,
+quality.csv and quality.md say how good masks, parts and labels are, beside random exemplars and the whole box.
+
+--consensus K lets the K best calibrated exemplars of each window vote, by their scores.
+
+example:
+  eesvm detect model scenes --split test -o detections.csv
+  eesvm transfer model detections.csv scenes --split test -o transferred --min-score 0.5
+  eesvm transfer model detections.json photos -o transferred --consensus 5 --masks
+"""
+
+
+def add_parser(verbs: Parsers) -> None:
+    parser = add_verb(verbs, "transfer", run, "carry masks, parts and labels of exemplars onto detections", _HELP)
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="folder that `eesvm train` wrote")
+    add("detections", metavar="DETECTIONS", help=".csv or .json file that `eesvm detect` made with it")
+    add("images", nargs="+", metavar="IMAGES", help="the images of the detections, as for `eesvm detect`")
+    add("-o", "--output", required=True, metavar="OUT", help="folder for what is written")
+    add("--split", metavar="NAME", help="of a dataset: only the images of this split")
+    add("--annotations", choices=FORMATS, metavar="KIND", help="format of a dataset (default: found out)")
+    add("--min-score", type=number(), metavar="S", help="leave out detections that score less")
+    add("--top", type=number(minimum=1, integer=True), metavar="N", help="keep the N best detections of all images")
+    add("--consensus", type=number(minimum=2, integer=True), metavar="K", help="let the K best exemplars vote")
+    add("--calibrator", metavar="NAME", help="with --consensus: what DETECTIONS were made with (default: the model's)")
+    add("--pictures", type=number(minimum=0, maximum=_MOST_PICTURES, integer=True), default=20, metavar="N",
+        help="draw the N best detections (default: 20)")  # fmt: skip
+    add("--masks", action="store_true", help="write the masks of each image as PNG")
+    add("--voc", action="store_true", help="write VOC's XML files, too")
+    add("--labels", metavar="A,B,...", help="labels to compare with the truth (default: all that are texts)")
+    add("--no-quality", action="store_true", help="compare nothing with the truth")
+    add("--random-state", type=number(minimum=0, integer=True), default=0, metavar="N",
+        help="of random exemplars and of resamples (0)")  # fmt: skip
+    add("--overwrite", action="store_true", help="replace OUT if it exists and eesvm wrote it")
+    add("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    screen = Screen(arguments.quiet)
+    if arguments.calibrator is not None and arguments.consensus is None:
+        raise InputError("--calibrator is for --consensus alone: winners are read from the file of detections")
+    check_output_folder(arguments.output, arguments.overwrite)
+    detector = ExemplarDetector.load(arguments.model)
+    sources = [detect.open_images(name, arguments) for name in arguments.images]
+    ids = detect.coco_ids(sources, arguments)
+    found = _read(arguments, ids)
+    with stage_bar(arguments.quiet) as progress:
+        job = _Job(arguments, detector.exemplars_, progress)
+        job.problems.extend(problem for source in sources for problem in source.problems)
+        job.chosen = _choose(job, found, detect.together([record for source in sources for record in source]))
+        if arguments.consensus is not None:
+            job.chosen = with_consensus(
+                job.chosen,
+                detector,
+                arguments.consensus,
+                calibrator=arguments.calibrator,
+                progress=job.stage("describing images"),
+                problems=job.problems,
+            )
+        job.names = coco_names([one.record for one in job.chosen], job.exemplars, ids)
+        with atomic_folder(arguments.output, arguments.overwrite) as folder:
+            text = f"{arguments.detections}, annotations handed on by {arguments.model}"
+            write_coco_transfer(folder / "annotations.json", _handed(job, folder), job.exemplars, job.names, text)
+            _draw(job, folder)
+            quality = None if arguments.no_quality else _measure(job, folder)
+            written = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
+    _report(job, found, quality, screen)
+    report_problems(job.problems, screen)
+    screen.say(f"\nwritten to {arguments.output}: {', '.join(written)}")
+    if _SHEET in written:
+        screen.say(f"look at {Path(arguments.output) / _SHEET} first")
+    return 0
+
+
+@dataclass
+class _Job:
+    """What the steps share."""
+
+    arguments: argparse.Namespace
+    exemplars: Sequence[ExemplarAnnotation]
+    progress: StageProgress | None
+    problems: list[Problem] = field(default_factory=list)
+    chosen: list[ImageDetections] = field(default_factory=list)
+    names: CocoNames = field(default_factory=lambda: CocoNames({}, {}, {}, {}))
+    counts: Counter[str] = field(default_factory=Counter)  # of annotations that have each thing
+
+    def stage(self, name: str) -> Callable[[int, int], object] | None:
+        return None if self.progress is None else partial(self.progress, name)
+
+
+def _read(arguments: argparse.Namespace, ids: Any) -> list[Detections]:
+    """The detections, which must name exemplars."""
+    found = read_detections(arguments.detections, ids)
+    if not found:
+        raise InputError(f"{arguments.detections} holds no detections")
+    if not any((one.exemplars >= 0).any() for one in found):
+        raise InputError(
+            f"{arguments.detections} does not say which exemplars won: VOC text files, detections of the single SVM "
+            "and those of other detectors do not"
+        )
+    return found
+
+
+def _choose(job: _Job, found: Sequence[Detections], records: Sequence[ImageRecord]) -> list[ImageDetections]:
+    """What is left of the detections, which must be something."""
+    arguments = job.arguments
+    known = {record.image_id for record in records}
+    if not any(one.image_id in known for one in found):
+        raise InputError(
+            f"none of the images of {arguments.detections} is among {' '.join(arguments.images)}: "
+            f"there is no {found[0].image_id}, but {records[0].image_id}"
+        )
+    chosen = choose_detections(
+        job.exemplars, found, records, min_score=arguments.min_score, top=arguments.top, problems=job.problems
+    )
+    if not chosen:
+        best = max(float(one.scores.max()) for one in found)
+        if arguments.min_score is not None and best < arguments.min_score:
+            raise InputError(f"no detection is left: the best scores {best:g}, less than {arguments.min_score:g}")
+        raise InputError(f"no detection is left: {job.problems[-1] if job.problems else 'none names an exemplar'}")
+    return chosen
+
+
+def _handed(job: _Job, folder: Path) -> Iterator[Handed]:
+    """Image by image what is handed on, counted, and its masks and XML written where they are wanted."""
+    progress = job.stage("annotations")
+    for done, image in enumerate(job.chosen):
+        if progress is not None:
+            progress(done, len(job.chosen))
+        annotations = hand_on(job.exemplars, image)
+        for annotation in annotations:
+            job.counts.update(set(_HANDED).difference(annotation.missing))
+        stem = file_stem(image.record.image_id, job.names)
+        picture = index_image(image.record, annotations) if job.arguments.masks else None
+        if picture is not None:
+            write_picture(_made(folder / "masks" / f"{stem}.png"), picture)
+        if job.arguments.voc:
+            text = voc_xml(image, annotations, job.exemplars, Path(job.names.files[image.record.image_id]).name)
+            _made(folder / "voc" / f"{stem}.xml").write_text(text, encoding="utf-8")
+        yield image, annotations
+
+
+def _draw(job: _Job, folder: Path) -> None:
+    """The best detections, each with the exemplar laid over it and side by side, and all on one sheet."""
+    progress = job.stage("pictures")
+    places = [(k, row) for k, one in enumerate(job.chosen) for row in range(len(one.detections))]
+    scores = np.concatenate([one.detections.scores for one in job.chosen])
+    best = np.argsort(-scores, kind="stable")[: job.arguments.pictures]
+    ranks = {places[place]: rank for rank, place in enumerate(best.tolist(), start=1)}
+    drawn: dict[int, tuple[NDArray[np.uint8], str]] = {}
+    for k in sorted({k for k, _ in ranks}):
+        image = job.chosen[k]
+        try:
+            pixels = image.record.read()
+        except (InputError, OSError, ValueError, MemoryError) as error:
+            job.problems.append(Problem(image.record.path or image.record.image_id, reason(error), kind="image"))
+            continue
+        handed = hand_on(job.exemplars, image)
+        for row in (row for other, row in ranks if other == k):
+            drawn[ranks[k, row]] = _draw_one(job, folder / "pictures", ranks[k, row], pixels, image, row, handed[row])
+            if progress is not None:
+                progress(len(drawn), len(ranks))
+    if drawn:
+        pictures, captions = zip(*(drawn[rank] for rank in sorted(drawn)), strict=True)
+        write_image(folder / _SHEET, grid(pictures, columns=_SHEET_COLUMNS, height=176, captions=captions))
+
+
+def _draw_one(
+    job: _Job,
+    folder: Path,
+    rank: int,
+    pixels: NDArray[np.uint8],
+    image: ImageDetections,
+    row: int,
+    handed: TransferredAnnotation,
+) -> tuple[NDArray[np.uint8], str]:
+    """Write both pictures of a detection; returns the one for the sheet and the text below it."""
+    found, winner = image.detections, job.exemplars[int(image.detections.exemplars[row])]
+    text, origin = f"{found.class_names[row]} {found.scores[row]:.3g}", f"{winner.image_id}/{winner.index}"
+    laid = superimposed(pixels, found.boxes[row], winner)
+    captions = (f"{found.image_id}: {text}", origin, "transferred")
+    beside = panel(pixels, found.boxes[row], winner, handed, captions=captions)
+    write_image(_made(folder / f"{rank:04d}.png"), laid)
+    write_image(folder / f"{rank:04d}_panel.png", beside)
+    return laid, f"{rank}: {text}, {origin}"
+
+
+def _measure(job: _Job, folder: Path) -> TransferQuality | None:
+    labels = job.arguments.labels
+    quality = measure_transfer(
+        job.exemplars,
+        job.chosen,
+        labels=labels.split(",") if labels else None,
+        random_state=job.arguments.random_state,
+        progress=job.stage("comparison with the truth"),
+        problems=job.problems,
+    )
+    if quality is not None:
+        write_csv(folder / "quality.csv", quality.to_csv_rows())
+        with atomic_write(folder / "quality.md", text=True) as handle:
+            handle.write(quality.to_markdown())
+    return quality
+
+
+def _report(job: _Job, found: Sequence[Detections], quality: TransferQuality | None, screen: Screen) -> None:
+    used = {exemplar for one in job.chosen for voters in one.voters for exemplar in voters}
+    facts = [
+        ("images", f"{len(job.chosen):,}"),
+        ("detections", f"{sum(len(one.detections) for one in job.chosen):,} of {sum(map(len, found)):,}"),
+        ("exemplars used", f"{len(used):,} of {len(job.exemplars):,}"),
+    ]
+    screen.facts(facts + [(f"with {name}", f"{job.counts[name]:,}") for name in _HANDED if job.counts[name]])
+    if quality is not None:
+        screen.say("\nannotations beside the truth")
+        screen.table(*quality.to_table())
+        screen.say(quality.note())
+    for note in _notes(job, found, quality):
+        screen.note(note)
+
+
+def _notes(job: _Job, found: Sequence[Detections], quality: TransferQuality | None) -> Iterator[str]:
+    n_without = sum(int((one.exemplars < 0).sum()) for one in found)
+    if n_without:
+        yield f"{n_without:,} detections name no exemplar and are left out"
+    if not job.counts:
+        yield "the exemplars of the model have boxes alone: only their identity was handed on"
+    if quality is None and not job.arguments.no_quality:
+        yield "no detection overlaps an annotated object that the annotations could be compared with"
+    winners = [
+        (image, voters[0], winner)
+        for image in job.chosen
+        for voters, winner in zip(image.voters, image.detections.exemplars.tolist(), strict=True)
+    ]
+    n_other = sum(best != winner for _, best, winner in winners)
+    if n_other:
+        yield (
+            f"the best exemplar of {n_other:,} of {len(winners):,} windows is not the winner in the file: "
+            "if that was made with another calibrator, name it (--calibrator)"
+        )
+    n_own = sum(image.record.image_id == job.exemplars[winner].image_id for image, _, winner in winners)
+    if n_own and quality is not None:
+        yield f"{n_own:,} detections lie in the image of their own exemplar, which flatters the comparison"
+    n_beyond = sum(max(0, len(image.detections) - MOST_MASKS) for image in job.chosen)
+    if n_beyond and job.arguments.masks:
+        yield f"{n_beyond:,} annotations are not in the masks: an image numbers at most {MOST_MASKS}"
+
+
+def _made(path: Path) -> Path:
+    """`path`, once the folder it lies in is there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path

@@ -1,0 +1,285 @@
+"""Annotation transfer for the detections of a model: from winning exemplars to annotated images.
+
+In: the exemplars of a model, detections that name them, and the images. Out: for each image its detections and who
+speaks for them (`ImageDetections`: the winners of the file, or with `with_consensus` the few best exemplars of each
+window), the annotations these hand on, and where the images are annotated themselves how good those are.
+Images are dealt with one by one, so the masks of a whole collection are never in memory together. Detections that
+cannot be used are listed as problems; those that cannot be of this model are refused.
+Absent on purpose: files (`transfer_files`), and the arithmetic of `transfer` and `transfer_quality`.
+
+Before: `transfer`, `transfer_quality`, `detector_model`, `descriptors`. After: `transfer_files`, `cli`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._problems import reason, skip
+from eesvm._transfer_target import Target
+from eesvm._validation import InputError, check_number
+from eesvm.descriptors import describe_dataset
+from eesvm.detector_model import Ensemble
+from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance, Problem, Windows
+from eesvm.transfer import TransferredAnnotation, transfer, transfer_consensus
+from eesvm.transfer_quality import (
+    Consensus,
+    NothingToCompareError,
+    TransferQuality,
+    matched_instances,
+    random_choice,
+    transfer_quality,
+)
+
+if TYPE_CHECKING:
+    from eesvm.detector import ExemplarDetector
+
+WINNER = "winning exemplar"
+RANDOM = "random exemplar of the class"
+
+Progress = Callable[[int, int], object]  # how much is done, and of how much
+
+
+@dataclass(frozen=True)
+class ImageDetections:
+    """The detections of one image, and which exemplars of the model speak for each of them."""
+
+    record: ImageRecord
+    detections: Detections
+    voters: tuple[tuple[int, ...], ...]  # of each detection, the best first
+    scores: tuple[tuple[float, ...], ...]  # calibrated, of each of them
+
+    @property
+    def weights(self) -> tuple[tuple[float, ...], ...]:
+        """Of the votes: calibrated scores above 0; where there is none, the best votes alone."""
+        return tuple(vote_weights(scores) for scores in self.scores)
+
+
+def vote_weights(scores: Sequence[float]) -> tuple[float, ...]:
+    """Weights of exemplars with these calibrated scores, the best first: who rejects a window has no vote."""
+    positive = tuple(max(0.0, score) if np.isfinite(score) else 0.0 for score in scores)
+    return positive if any(positive) else (1.0, *(0.0 for _ in scores[1:]))
+
+
+def choose_detections(
+    exemplars: Sequence[ExemplarAnnotation],
+    detections: Iterable[Detections],
+    records: Iterable[ImageRecord],
+    *,
+    min_score: float | None = None,
+    top: int | None = None,
+    problems: list[Problem] | None = None,
+) -> list[ImageDetections]:
+    """Detections that annotations can be handed to, with the exemplar that won each.
+
+    Left out are detections without exemplar and, as problems, those in images that are not there and those whose box
+    has no place in its image.
+
+    Parameters
+    ----------
+    exemplars : all of the model.
+    min_score : leave out detections that score less.
+    top : keep the so many best of all images together.
+    problems : a list that receives a `Problem` for each thing that is passed over; without one they are logged.
+    """
+    if top is not None:
+        check_number(top, "top", minimum=1, integer=True)
+    known = {record.image_id: record for record in records}
+    chosen = []
+    for found in detections:
+        _check_winners(found, exemplars)
+        is_kept = found.exemplars >= 0
+        if min_score is not None:
+            is_kept &= found.scores >= min_score
+        if not is_kept.any():
+            continue
+        if found.image_id not in known:
+            _pass_over(Problem(found.image_id, "the image is not among those given", kind="missing image"), problems)
+            continue
+        usable = _usable(_rows(found, np.flatnonzero(is_kept)), known[found.image_id], problems)
+        if len(usable):
+            chosen.append(_of_winners(known[found.image_id], usable))
+    return chosen if top is None else _best(chosen, int(top))
+
+
+def with_consensus(
+    chosen: Sequence[ImageDetections],
+    detector: ExemplarDetector,
+    n_best: int,
+    *,
+    calibrator: str | None = None,
+    progress: Progress | None = None,
+    problems: list[Problem] | None = None,
+) -> list[ImageDetections]:
+    """The same detections, for which the `n_best` best exemplars of their class speak.
+
+    Each box is described and scored again. Detections of an image that cannot be read keep their winners.
+
+    Parameters
+    ----------
+    calibrator : the one that the detections were made with, if it is not that of the model.
+    """
+    check_number(n_best, "n_best", minimum=1, integer=True)
+    options = detector.checked_options()
+    ensemble = Ensemble(detector.models_, calibrator or options.calibration.calibrator, options)
+    windows = [_as_windows(one.detections) for one in chosen]
+    described = describe_dataset(
+        [one.record for one in chosen], windows, detector.descriptor_, progress=progress, problems=problems
+    )
+    by_image = {one.record.image_id: one for one in chosen}
+    for item in described:
+        one = by_image[item.image_id]
+        voters, scores = ensemble.best(np.asarray(item.descriptors), one.detections.class_names, n_best)
+        by_image[item.image_id] = replace(one, voters=voters, scores=scores)
+    return list(by_image.values())
+
+
+def hand_on(exemplars: Sequence[ExemplarAnnotation], image: ImageDetections) -> tuple[TransferredAnnotation, ...]:
+    """What each detection of an image inherits from those who speak for it."""
+    size = (image.record.width, image.record.height)
+    handed = []
+    for box, voters, weights in zip(image.detections.boxes, image.voters, image.weights, strict=True):
+        if len(voters) == 1:
+            handed.append(transfer(exemplars[voters[0]], box, size))
+        else:
+            handed.append(transfer_consensus([exemplars[each] for each in voters], weights, box, size))
+    return tuple(handed)
+
+
+def measure_transfer(
+    exemplars: Sequence[ExemplarAnnotation],
+    chosen: Sequence[ImageDetections],
+    *,
+    labels: Iterable[str] | None = None,
+    iou: float = 0.5,
+    n_draws: int = 10,
+    n_resamples: int = 1000,
+    random_state: int = 0,
+    progress: Progress | None = None,
+    problems: list[Problem] | None = None,
+) -> TransferQuality | None:
+    """How good the annotations are, beside those of random exemplars and the whole box; None where nothing is known.
+
+    A detection counts where it overlaps an object of its class by `iou`. Where several exemplars speak for detections,
+    their vote is a row of its own. A mask of the truth that cannot be read is a problem, and no mask.
+
+    Parameters
+    ----------
+    labels : keys of the metadata to compare, see `transfer_quality`.
+    n_draws : random exemplars per detection, over which the row is averaged.
+    """
+    instances = [
+        each for one in chosen for each in matched_instances(one.detections, _guarded(one.record, problems), iou)
+    ]
+    if not any(instance is not None for instance in instances):
+        return None
+    choices: dict[str, NDArray[np.int64] | Consensus] = {
+        WINNER: np.concatenate([one.detections.exemplars for one in chosen])
+    }
+    voters = [each for one in chosen for each in one.voters]
+    n_voters = max(map(len, voters))
+    if n_voters > 1:
+        choices[f"vote of {n_voters}"] = Consensus(voters, [each for one in chosen for each in one.weights])
+    choices[RANDOM] = random_choice(exemplars, instances, n_draws, random_state)
+    try:
+        return transfer_quality(
+            exemplars,
+            choices,
+            boxes=np.concatenate([one.detections.boxes for one in chosen]),
+            instances=instances,
+            image_sizes=[(one.record.width, one.record.height) for one in chosen for _ in range(len(one.detections))],
+            labels=labels,
+            n_resamples=n_resamples,
+            random_state=random_state,
+            progress=progress,
+        )
+    except NothingToCompareError:
+        return None
+
+
+def _check_winners(found: Detections, exemplars: Sequence[ExemplarAnnotation]) -> None:
+    """Refuse detections that another model must have made."""
+    for name, winner in zip(found.class_names.tolist(), found.exemplars.tolist(), strict=True):
+        if winner >= len(exemplars):
+            raise InputError(
+                f"the detections are of another model: a detection in {found.image_id} names the exemplar {winner}, "
+                f"but the model has {len(exemplars)}, counted from 0"
+            )
+        if winner >= 0 and exemplars[winner].class_name != name:
+            raise InputError(
+                f"the detections are of another model: a {name} in {found.image_id} names the exemplar {winner}, "
+                f"which is a {exemplars[winner].class_name}"
+            )
+
+
+def _usable(found: Detections, record: ImageRecord, problems: list[Problem] | None) -> Detections:
+    """Those whose box has an area and touches the image."""
+    rows = []
+    for row, box in enumerate(found.boxes):
+        try:
+            Target.of(box, (record.width, record.height))
+        except InputError as error:
+            what = f"a detection of {found.class_names[row]} is left out: {reason(error)}"
+            _pass_over(Problem(record.path or record.image_id, what, kind="box"), problems)
+        else:
+            rows.append(row)
+    return _rows(found, np.array(rows, dtype=np.intp))
+
+
+def _rows(found: Detections, rows: NDArray[np.intp]) -> Detections:
+    return Detections(
+        found.image_id, found.boxes[rows], found.scores[rows], found.class_names[rows], found.exemplars[rows]
+    )
+
+
+def _of_winners(record: ImageRecord, found: Detections) -> ImageDetections:
+    voters = tuple((winner,) for winner in found.exemplars.tolist())
+    return ImageDetections(record, found, voters, tuple((score,) for score in found.scores.tolist()))
+
+
+def _best(chosen: Sequence[ImageDetections], top: int) -> list[ImageDetections]:
+    """The `top` best detections of all images; of equal ones those that come first."""
+    scores = np.concatenate([one.detections.scores for one in chosen]) if chosen else np.empty(0)
+    is_kept = np.zeros(len(scores), dtype=bool)
+    is_kept[np.argsort(-scores, kind="stable")[:top]] = True
+    kept, start = [], 0
+    for one in chosen:
+        rows = np.flatnonzero(is_kept[start : start + len(one.detections)])
+        start += len(one.detections)
+        if len(rows):
+            kept.append(_of_winners(one.record, _rows(one.detections, rows)))
+    return kept
+
+
+def _as_windows(found: Detections) -> Windows:
+    return Windows(found.image_id, found.boxes, np.full(len(found), -1))
+
+
+def _guarded(record: ImageRecord, problems: list[Problem] | None) -> ImageRecord:
+    """The record with masks that are empty where they cannot be read, which is then a problem."""
+    return replace(record, instances=tuple(_with_safe_mask(each, record, problems) for each in record.instances))
+
+
+def _with_safe_mask(instance: Instance, record: ImageRecord, problems: list[Problem] | None) -> Instance:
+    if instance.mask is None:
+        return instance
+    return replace(instance, mask=partial(_read_mask, instance, record, problems))
+
+
+def _read_mask(instance: Instance, record: ImageRecord, problems: list[Problem] | None) -> NDArray[np.bool_]:
+    try:
+        if instance.mask is not None:
+            return instance.mask()
+    except (InputError, OSError, ValueError, MemoryError) as error:
+        where = instance.source or record.path or record.image_id
+        _pass_over(Problem(where, reason(error), kind="mask"), problems)
+    return np.zeros((1, 1), dtype=bool)
+
+
+def _pass_over(problem: Problem, problems: list[Problem] | None) -> None:
+    skip(problem, problems, strict=False)

@@ -1,0 +1,265 @@
+"""The detector: images in, detections with the exemplar that won each of them out.
+
+In: a dataset to learn from; images to look at. Out: `ExemplarDetector`, which composes the stops: windows, descriptors,
+an exemplar per object, scores, calibration, suppression. Each step can be called on its own: `training_windows`,
+`train_class`, `score_class`, `calibrate_class`, `score_image` are what `fit` and `predict` are made of.
+Absent on purpose: arithmetic of its own.
+
+Before: `training_windows`, `class_training`, `class_calibration`, `detector_model`, `detector_run`, `detector_files`.
+After: `transfer`, `cli`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from eesvm._validation import InputError, NotFittedInputError
+from eesvm.class_calibration import calibrate_class, check_calibrators
+from eesvm.class_training import CalibrationScores, SingleSVM, TrainedClass, score_class, train_class
+from eesvm.descriptors import DescriptorCache, describe_dataset
+from eesvm.descriptors.base import Descriptor
+from eesvm.detector_files import LoadedModel, load_model, save_model
+from eesvm.detector_model import ClassModel, Ensemble, score_image
+from eesvm.detector_options import PRESETS, DetectorOptions
+from eesvm.detector_run import TrainingRun
+from eesvm.images import image_size, read_image
+from eesvm.structures import Dataset, Detections, ExemplarAnnotation, ImageRecord, Problem
+from eesvm.training_windows import StageProgress, TrainingWindows, propose_windows, training_windows
+
+__all__ = [
+    "CalibrationScores",
+    "ClassModel",
+    "DetectorOptions",
+    "Ensemble",
+    "ExemplarDetector",
+    "SingleSVM",
+    "TrainedClass",
+    "TrainingWindows",
+    "calibrate_class",
+    "score_class",
+    "score_image",
+    "train_class",
+    "training_windows",
+]
+
+Images = Dataset | Iterable[ImageRecord | NDArray[np.uint8] | str | os.PathLike[str]]
+
+
+class ExemplarDetector(BaseEstimator):
+    """An ensemble of exemplar SVMs per class, calibrated so that its maximum means something.
+
+    Parameters
+    ----------
+    options : `DetectorOptions`, the name of a preset ("default", "paper"), or a mapping of dotted names to values.
+
+    Attributes
+    ----------
+    classes_ : names of the classes.
+    models_ : a `ClassModel` for each.
+    exemplars_ : `ExemplarAnnotation` of every exemplar of the model; `Detections.exemplars` are places in it.
+    descriptor_ : what describes windows, scaling and PCA included.
+    problems_ : what was wrong with training images.
+    seconds_ : of each stage of the last `fit` or `predict`.
+    """
+
+    def __init__(self, options: DetectorOptions | str | Mapping[str, Any] | None = None) -> None:
+        self.options = options
+
+    def fit(
+        self,
+        dataset: Dataset,
+        classes: Iterable[str] | None = None,
+        *,
+        calibrators: str | Iterable[str] | None = None,
+        cache: DescriptorCache | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        command: Sequence[str] = (),
+        progress: StageProgress | None = None,
+    ) -> Self:
+        """Train on all images of the dataset.
+
+        Parameters
+        ----------
+        classes : which to train; default: all that have an object. Objects of other classes are negatives.
+        calibrators : which to fit besides that of the options, or "all".
+        cache : keeps windows and descriptors.
+        folder : a model folder in which every finished part is kept as soon as it is done. The same `fit` after an
+            interruption goes on from there; after a change of options it redoes what depends on them.
+        command : what the folder says it was made by.
+        progress : called with a stage, how much of it is done, and how much there is to do.
+        """
+        options = self.checked_options()
+        wanted = check_calibrators([options.calibration.calibrator, *check_calibrators(calibrators or ["none"])])
+        run = TrainingRun(dataset, options, classes, wanted, cache=cache, folder=folder, progress=progress)
+        run.command = tuple(command)
+        self.models_ = run.train()
+        self.classes_ = tuple(model.class_name for model in self.models_)
+        self.descriptor_ = run.descriptor
+        self.problems_ = tuple(run.problems)
+        self.skipped_classes_ = run.skipped
+        self.seconds_ = run.seconds
+        self.changed_ = run.changed
+        self.inputs_ = run.fingerprint.summary()
+        return self
+
+    @property
+    def exemplars_(self) -> tuple[ExemplarAnnotation, ...]:
+        self._check_fitted()
+        return tuple(annotation for model in self.models_ for annotation in model.annotations)
+
+    def checked_options(self) -> DetectorOptions:
+        """The options as `DetectorOptions`."""
+        given = self.options
+        if given is None or isinstance(given, DetectorOptions):
+            return given or DetectorOptions()
+        if isinstance(given, str):
+            return DetectorOptions.make(given)
+        if isinstance(given, Mapping):
+            return DetectorOptions.make(config=given)
+        raise InputError(f"`options` must be DetectorOptions, one of {', '.join(PRESETS)} or a mapping, got {given!r}")
+
+    def predict(self, images: Images, **arguments: Any) -> list[Detections]:
+        """`Detections` of every image that can be read; arguments of `detect`."""
+        return list(self.detect(images, **arguments))
+
+    def detect(
+        self,
+        images: Images,
+        *,
+        calibrator: str | None = None,
+        cache: DescriptorCache | None = None,
+        progress: StageProgress | None = None,
+        problems: list[Problem] | None = None,
+    ) -> Iterator[Detections]:
+        """Detections image by image.
+
+        Parameters
+        ----------
+        images : a dataset, or records, RGB arrays or paths of images. The image of an array is called by its place.
+        calibrator : another one than that of the options; fitted from the training scores where need be.
+        cache : keeps windows, which cost most; descriptors are made again.
+        progress : called with "images", images done, and their number.
+        problems : a list that receives a `Problem` for each skipped image; without one they are logged.
+        """
+        self._check_fitted()
+        options = self.checked_options()
+        ensemble = Ensemble(self.models_, calibrator or options.calibration.calibrator, options)
+        records = as_records(images)
+        return self._detect(records, ensemble, options, cache, progress, problems)
+
+    def _detect(
+        self,
+        records: Sequence[ImageRecord],
+        ensemble: Ensemble,
+        options: DetectorOptions,
+        cache: DescriptorCache | None,
+        progress: StageProgress | None,
+        problems: list[Problem] | None,
+    ) -> Iterator[Detections]:
+        seconds = self.seconds_ = {"windows": 0.0, "descriptors": 0.0, "scores and suppression": 0.0}
+        found = propose_windows(records, options.windows, options.n_jobs, cache=cache, problems=problems)
+        described = describe_dataset(
+            records,
+            _timed(found, seconds, "windows"),
+            self.descriptor_,
+            problems=problems,
+            progress=None if progress is None else partial(progress, "images"),
+        )
+        for item in _timed(described, seconds, "descriptors", within="windows"):
+            started = time.perf_counter()
+            detections = score_image(
+                ensemble, item.image_id, item.windows.boxes, np.asarray(item.descriptors), options.detection
+            )
+            seconds["scores and suppression"] += time.perf_counter() - started
+            yield detections
+
+    def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write the model folder; one that `save` has written before is replaced with `overwrite`."""
+        self._check_fitted()
+        save_model(folder, self.as_loaded(), overwrite)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """The detector in a model folder."""
+        model = load_model(folder)
+        detector = cls(model.options)
+        detector.models_ = list(model.classes)
+        detector.classes_ = tuple(one.class_name for one in model.classes)
+        detector._descriptor = model.open_descriptor
+        detector.problems_ = ()
+        detector.inputs_ = dict(model.inputs)
+        return detector
+
+    def as_loaded(self) -> LoadedModel:
+        """What a model folder holds."""
+        descriptor = self.descriptor_
+        return LoadedModel(self.checked_options(), tuple(self.models_), self.inputs_, lambda: descriptor)
+
+    @property
+    def descriptor_(self) -> Descriptor:
+        """Opened when it is first needed: a loaded model may never look at an image."""
+        opened = self.__dict__.get("_opened")
+        if opened is None:
+            self._check_fitted()
+            opened = self.__dict__["_opened"] = self._descriptor()
+        return opened
+
+    @descriptor_.setter
+    def descriptor_(self, descriptor: Descriptor) -> None:
+        self.__dict__["_opened"] = descriptor
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "models_"):
+            raise NotFittedInputError("This ExemplarDetector is not fitted yet: call `fit` with a dataset")
+
+
+def as_records(images: Images) -> Sequence[ImageRecord]:
+    """Image records of whatever stands for images."""
+    if isinstance(images, Dataset):
+        return images.images
+    if isinstance(images, str | os.PathLike | np.ndarray):
+        raise InputError("`images` must be a dataset or a list of images: put a single one into a list")
+    return [_record(k, image) for k, image in enumerate(images)]
+
+
+def _record(number: int, image: Any) -> ImageRecord:
+    if isinstance(image, ImageRecord):
+        return image
+    if isinstance(image, str | os.PathLike):
+        path = os.fspath(image)
+        try:
+            width, height = image_size(path)
+        except InputError:
+            width = height = 1  # the reader of the pixels says what is wrong, as for any other image
+        return ImageRecord(Path(path).stem, partial(read_image, path), width, height, path=path)
+    pixels = np.asarray(image)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
+        raise InputError(
+            f"`images[{number}]` must be a path, an ImageRecord or uint8 of shape (height, width, 3), "
+            f"got {pixels.dtype} {pixels.shape}"
+        )
+    return ImageRecord(str(number), lambda: pixels, pixels.shape[1], pixels.shape[0])
+
+
+def _timed(items: Iterable[Any], seconds: dict[str, float], stage: str, within: str | None = None) -> Iterator[Any]:
+    """The items, while the time that each takes to come is counted, less what another stage has counted of it."""
+    iterator: Iterator[Any] = iter(items)
+    while True:
+        started, inner = time.perf_counter(), seconds[within] if within else 0.0
+        try:
+            item = next(iterator)
+        except StopIteration:
+            return
+        finally:
+            spent = time.perf_counter() - started
+            seconds[stage] += spent - (seconds[within] - inner if within else 0.0)
+        yield item

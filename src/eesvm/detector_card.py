@@ -1,0 +1,169 @@
+"""The card of a model: what it is, what it was made from and how good its calibration is, as JSON and as a page.
+
+In: the classes of a model, its options, inputs and the hashes of its files. Out: `model.json` and `MODEL.md`.
+Absent on purpose: reading it, which `detector_files` does.
+
+Before: `detector_model`. After: `detector_files`.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eesvm._files import atomic_write
+from eesvm._version import __version__
+from eesvm.calibration.joint import JointCalibrator
+from eesvm.class_calibration import JOINT
+from eesvm.descriptors import PCA, Transformed
+from eesvm.descriptors.base import Descriptor
+from eesvm.detector_model import ClassModel
+from eesvm.detector_options import DetectorOptions
+
+FORMAT = "eesvm-model"
+FORMAT_VERSION = 1
+
+
+def card(
+    options: DetectorOptions,
+    classes: Sequence[ClassModel],
+    folders: Mapping[str, str],
+    descriptor: Descriptor,
+    inputs: Mapping[str, Any],
+    digests: Mapping[str, str],
+) -> dict[str, Any]:
+    """The content of `model.json`."""
+    plain = descriptor.descriptor if isinstance(descriptor, Transformed) else descriptor
+    transforms = descriptor.transforms if isinstance(descriptor, Transformed) else ()
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "eesvm_version": __version__,
+        "versions": {"python": platform.python_version(), "numpy": np.__version__},
+        "options": {name: value for name, value in options.as_dict().items() if name != "n_jobs"},
+        "descriptor": {
+            "parameters": descriptor.parameters(),
+            "plain_dimension": plain.dimension,
+            "dimension": descriptor.dimension,
+            "transforms": [f"descriptor/{'pca' if isinstance(t, PCA) else 'scaler'}.npz" for t in transforms],
+        },
+        "inputs": dict(inputs),
+        "classes": [_class_entry(one, folders[one.class_name]) for one in classes],
+        "files": dict(sorted(digests.items())),
+    }
+
+
+def _class_entry(model: ClassModel, folder: str) -> dict[str, Any]:
+    entry = {
+        "name": model.class_name,
+        "folder": folder,
+        "n_exemplars": model.n_exemplars,
+        "calibrators": list(model.calibrators),
+        "facts": model.facts,
+    }
+    joint = model.calibrators.get(JOINT)
+    if isinstance(joint, JointCalibrator):
+        result = joint.result_
+        entry["calibration"] = {
+            "loss": float(result.loss),
+            "lower_bound": float(result.lower_bound),
+            "gap": float(result.gap),
+            "status": result.status,
+            "recall": float(result.recall),
+            "min_recall": float(result.min_recall),
+            "across_images": bool(getattr(joint, "across_groups_", False)),
+            "n_redundant": result.n_redundant,
+        }
+    return entry
+
+
+def write_card(root: Path, content: Mapping[str, Any]) -> None:
+    """`MODEL.md`, then `model.json`, which makes the folder a model."""
+    with atomic_write(root / "MODEL.md", text=True) as handle:
+        handle.write(page(content))
+    with atomic_write(root / "model.json", text=True) as handle:
+        json.dump(content, handle, indent=1, allow_nan=False, ensure_ascii=False)
+        handle.write("\n")
+
+
+def page(content: Mapping[str, Any]) -> str:
+    """The card for people."""
+    options, inputs, descriptor = content["options"], content["inputs"], content["descriptor"]
+    calibration, detection = options["calibration"], options["detection"]
+    n_exemplars = sum(entry["n_exemplars"] for entry in content["classes"])
+    lines = [
+        f"# Detector of {_listed([entry['name'] for entry in content['classes']])}",
+        "",
+        f"{n_exemplars:,} exemplars in {_counted(len(content['classes']), 'class', 'classes')}, trained on "
+        f"{inputs.get('n_images', 0):,} images of {inputs.get('name', 'a dataset')} by eesvm "
+        f"{content['eesvm_version']}.",
+        "",
+        "| class | exemplars | redundant | positives | negatives | false positives | at least | gap | search |",
+        "|---|---|---|---|---|---|---|---|---|",
+        *(_row(entry) for entry in content["classes"]),
+        "",
+        "False positives are training windows that the joint thresholds accept while they accept "
+        f"{100 * calibration['min_recall']:g} % of the positives"
+        + (" without the exemplars of the same image" if calibration["coverage"] == "across-images" else "")
+        + "; no thresholds accept fewer than the number beside it. Redundant exemplars accept no positive, and take "
+        "no part in detection.",
+        "",
+        "## How it was made",
+        "",
+        f"- windows: {options['windows']['method']}, {options['windows']['mode']}, at most "
+        f"{options['windows']['max_windows']:,} an image",
+        f"- descriptor: {_descriptor_text(options['descriptor'])}, {descriptor['dimension']:,} numbers a window",
+        f"- exemplars: {_training_text(options['training'])}",
+        f"- calibration: {calibration['calibrator']}, {calibration['coverage']}; detection: the mean of the "
+        f"{detection['pooling']} best calibrated scores, suppression at {detection['nms']:g}",
+        f"- seed {options['random_state']}; images {inputs.get('images_digest', '?')}, annotations "
+        f"{inputs.get('annotations_digest', '?')}",
+        "",
+        "All options, and a hash of every file, are in `model.json`.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _row(entry: Mapping[str, Any]) -> str:
+    facts, joint = entry.get("facts", {}), entry.get("calibration")
+    cells = [entry["name"].replace("|", "\\|"), f"{entry['n_exemplars']:,}"]
+    cells.append("" if joint is None else f"{joint['n_redundant']:,}")
+    cells += [f"{facts[name]:,}" if name in facts else "" for name in ("n_positives", "n_negatives")]
+    if joint is None:
+        cells += ["", "", "", ""]
+    else:
+        gap = f"{100 * joint['gap']:.1f} %"
+        cells += [f"{joint['loss']:,.0f}", f"{joint['lower_bound']:,.0f}", gap, joint["status"]]
+    return f"| {' | '.join(cells)} |"
+
+
+def _descriptor_text(options: Mapping[str, Any]) -> str:
+    text = " ".join(str(options[name]) for name in ("name", "mode", "backbone", "layer") if options[name] is not None)
+    if options["name"] == "hog":
+        text = text.replace(f" {options['backbone']}", "")
+    pca = "" if options["n_components"] is None else f", PCA to {options['n_components']}"
+    return text + pca
+
+
+def _training_text(options: Mapping[str, Any]) -> str:
+    if options["trainer"] == "lda":
+        return "LDA"
+    prior = "no prior" if options["prior"] is None else f"prior: {options['prior']}"
+    return f"{options['loss']}, C {options['C']:g}, positive weight {options['positive_weight']:g}, {prior}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names[:6])
+    if len(names) > 6:
+        return f"{', '.join(shown)} and {len(names) - 6} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def _counted(n: int, one: str, many: str) -> str:
+    return f"{n:,} {one if n == 1 else many}"

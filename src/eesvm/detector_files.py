@@ -1,0 +1,368 @@
+"""The model folder: plain files that are checked when they are read.
+
+    model.json                        the card: options, classes, counts, calibrations, hashes of every other file
+    MODEL.md                          the same for people
+    descriptor/pca.npz, scaler.npz    what follows the network
+    classes/NAME/exemplars.safetensors, single_svm.safetensors, annotations.safetensors
+    classes/NAME/scores.npz, windows.safetensors         what calibrators are fitted from
+    classes/NAME/joint/calibration.json, certificate.npz, and sigmoid.safetensors, cooccurrence.json, ...
+
+In: a trained model. Out: the folder, and the model again. Each part is a function that writes some of these files and
+one that reads them, so that training can keep what it has finished (`detector_run`). Score table and joint calibration
+are in the formats of `eesvm calibrate`, so `eesvm verify` checks the proof of a class.
+Absent on purpose: pickle.
+
+Before: `exemplar_files`, `calibrator_files`, `exemplar_annotations`, `persistence`, `detector_card`. After: `detector`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from eesvm._files import atomic_folder
+from eesvm._validation import InputError
+from eesvm._version import __version__
+from eesvm.calibration.base import ScoreCalibrator
+from eesvm.calibration.cooccurrence import CooccurrenceCalibrator
+from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibrator_files import load_arrays, load_calibrator, save_arrays, save_calibrator
+from eesvm.certificate_files import save_certificate
+from eesvm.class_calibration import COOCCURRENCE, JOINT, STORED_AS
+from eesvm.class_training import CalibrationScores, SingleSVM
+from eesvm.descriptors import PCA, MeanNormScaler, Transformed
+from eesvm.descriptors.base import Descriptor
+from eesvm.detector_card import FORMAT, FORMAT_VERSION, card, write_card
+from eesvm.detector_model import ClassModel
+from eesvm.detector_options import DetectorOptions
+from eesvm.exemplar_annotations import load_annotations, save_annotations
+from eesvm.exemplar_files import ExemplarIdentity, load_exemplars, save_exemplars
+from eesvm.persistence import load_calibration, load_cooccurrence, save_calibration
+from eesvm.run_folder import file_digest
+from eesvm.score_tables import read_score_table, write_score_table
+from eesvm.structures import ExemplarAnnotation
+from eesvm.training_windows import plain_descriptor
+
+CARD_NAME = "model.json"
+
+_SINGLE, _WINDOWS, _VERSION = "eesvm-single-svm", "eesvm-calibration-windows", 1
+_F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
+_MAX_CARD = 1 << 28  # bytes
+_CALIBRATOR_FILES = {JOINT: f"{JOINT}/calibration.json", COOCCURRENCE: f"{COOCCURRENCE}.json"}  # others: safetensors
+_KINDS: dict[str, type[PCA] | type[MeanNormScaler]] = {"pca": PCA, "scaler": MeanNormScaler}
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A whole model, in memory or behind the files of a folder."""
+
+    options: DetectorOptions
+    classes: tuple[ClassModel, ...]
+    inputs: Mapping[str, Any]  # what it was trained on: names, counts, hashes
+    open_descriptor: Callable[[], Descriptor]
+
+
+def save_model(folder: str | os.PathLike[str], model: LoadedModel, overwrite: bool = False) -> None:
+    """Write a model folder, whole or not at all."""
+    with atomic_folder(folder, overwrite) as root:
+        descriptor = model.open_descriptor()
+        files = write_descriptor(root, descriptor)
+        for one in model.classes:
+            files += write_training(root, one, descriptor)
+            if one.read_scores is not None:
+                files += write_scores(root, one.class_name, one.read_scores())
+            for name, calibrator in one.calibrators.items():
+                files += write_calibrator(root, one.class_name, name, calibrator)
+        finish_model(root, model, {name: file_digest(root / name) for name in files})
+
+
+def finish_model(root: Path, model: LoadedModel, digests: Mapping[str, str]) -> None:
+    """Write the card, which makes the folder a model."""
+    descriptor = model.open_descriptor()
+    folders = {one.class_name: f"classes/{class_folder(one.class_name)}" for one in model.classes}
+    content = card(model.options, model.classes, folders, descriptor, model.inputs, digests)
+    write_card(root, content)
+
+
+def load_model(folder: str | os.PathLike[str]) -> LoadedModel:
+    """The model in a folder; every file that is read is checked against the card."""
+    root = Path(folder)
+    content = read_card(root)
+    reader = _Reader(root, content)
+    transforms = reader.transforms()
+    options = reader.options()
+    dimension = reader.dimension(transforms)
+    classes = tuple(reader.class_model(entry, dimension) for entry in reader.entries())
+    names = [one.class_name for one in classes]
+    if not names or len(set(names)) < len(names):
+        reader.fail("classes", "must name at least one class, and none twice")
+    open_descriptor = partial(_open_descriptor, root / CARD_NAME, options, transforms, content["descriptor"])
+    return LoadedModel(options, classes, content["inputs"], open_descriptor)
+
+
+def read_card(root: Path) -> dict[str, Any]:
+    """The content of `model.json`."""
+    file = root / CARD_NAME
+    if not root.is_dir():
+        raise InputError(f"{root} is not a model: there is no such folder")
+    try:
+        if file.stat().st_size > _MAX_CARD:
+            raise InputError(f"{file}: it is too large to be the card of a model")
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        unfinished = " yet: its training has not finished" if (root / "run.json").exists() else ""
+        raise InputError(f"{root} is not a model{unfinished}: there is no {CARD_NAME} in it") from None
+    except OSError as error:
+        raise InputError(f"{file}: it cannot be read ({error.strerror or error})") from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{file}: it is not JSON, or it is damaged") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise InputError(f'{file}: it is not the card of a model: there is no "format": "{FORMAT}"')
+    version = content.get("format_version")
+    if version != FORMAT_VERSION:
+        rule = f"must be {FORMAT_VERSION}, which this eesvm {__version__} reads"
+        raise InputError(f"{file}: `format_version` {rule}, got {version!r}")
+    for name, kind in (("options", dict), ("classes", list), ("descriptor", dict), ("inputs", dict), ("files", dict)):
+        if not isinstance(content.get(name), kind):
+            raise InputError(f"{file}: `{name}` must be {'a list' if kind is list else 'an object'}")
+    return content
+
+
+def class_folder(class_name: str) -> str:
+    """A name for a folder that every file system takes and that no other class has."""
+    safe = re.sub(r"[^a-z0-9_-]", "_", class_name.lower())[:40]
+    if safe == class_name:
+        return safe
+    return f"{safe}-{hashlib.blake2b(class_name.encode(), digest_size=4).hexdigest()}"
+
+
+# Parts: each writes files below the root, and says which.
+
+
+def write_descriptor(root: Path, descriptor: Descriptor) -> list[str]:
+    """The fitted transforms behind a descriptor."""
+    files = []
+    for transform in _transforms_of(descriptor):
+        kind = "pca" if isinstance(transform, PCA) else "scaler"
+        files.append(_made(root, f"descriptor/{kind}.npz"))
+        transform.save(root / files[-1])
+    return files
+
+
+def read_descriptor(root: Path, plain: Descriptor, names: Sequence[str]) -> Transformed:
+    """The descriptor whose transforms are in files of these names."""
+    return Transformed(plain, *(_KINDS[Path(name).stem].load(root / name) for name in names))
+
+
+def write_training(root: Path, model: ClassModel, descriptor: Descriptor) -> list[str]:
+    """Exemplars, the single SVM and annotations."""
+    folder = f"classes/{class_folder(model.class_name)}"
+    files = [_made(root, f"{folder}/{name}.safetensors") for name in ("exemplars", "single_svm", "annotations")]
+    identities = [_identity(annotation) for annotation in model.annotations]
+    save_exemplars(root / files[0], model.exemplars, identities, descriptor.parameters())
+    single = {"weights": model.single.weights, "bias": np.array([model.single.bias], dtype=np.float32)}
+    save_arrays(root / files[1], _SINGLE, _VERSION, single)
+    save_annotations(root / files[2], model.annotations)
+    return files
+
+
+def read_training(root: Path, class_name: str) -> ClassModel:
+    """What `write_training` wrote."""
+    folder = root / "classes" / class_folder(class_name)
+    exemplars = load_exemplars(folder / "exemplars.safetensors")
+    arrays, _ = load_arrays(folder / "single_svm.safetensors", _SINGLE, _VERSION, {"weights": _F32, "bias": _F32})
+    file = folder / "annotations.safetensors"
+    annotations = load_annotations(file)
+    n, d = exemplars.coef_.shape
+    if len(annotations) != n:
+        raise InputError(f"{file}: it must hold one annotation for each of {n} exemplars, got {len(annotations)}")
+    if arrays["weights"].shape != (d,) or arrays["bias"].shape != (1,):
+        shape = arrays["weights"].shape
+        raise InputError(f"{folder / 'single_svm.safetensors'}: `weights` must have shape ({d},), got {shape}")
+    single = SingleSVM(arrays["weights"], float(arrays["bias"][0]))
+    return ClassModel(class_name, exemplars, annotations, single)
+
+
+def write_scores(root: Path, class_name: str, scores: CalibrationScores) -> list[str]:
+    """What calibrators are fitted from."""
+    folder = f"classes/{class_folder(class_name)}"
+    files = [_made(root, f"{folder}/scores.npz"), _made(root, f"{folder}/windows.safetensors")]
+    write_score_table(root / files[0], scores.table)
+    arrays: dict[str, np.ndarray] = {
+        "boxes": scores.boxes,
+        "overlaps": scores.overlaps,
+        "single": scores.single,
+        "n_negatives": np.array([scores.n_negatives], dtype=np.int64),
+    }
+    save_arrays(root / files[1], _WINDOWS, _VERSION, arrays)
+    return files
+
+
+def read_scores(root: Path, class_name: str) -> CalibrationScores:
+    """What `write_scores` wrote."""
+    folder = root / "classes" / class_folder(class_name)
+    table = read_score_table(folder / "scores.npz")
+    expected: dict[str, np.dtype[Any]] = {"boxes": _F64, "overlaps": _F64, "single": _F32, "n_negatives": _I64}
+    file = folder / "windows.safetensors"
+    arrays, _ = load_arrays(file, _WINDOWS, _VERSION, expected)
+    n = table.n_rows
+    shapes = {"boxes": (n, 4), "overlaps": (n,), "single": (n,), "n_negatives": (1,)}
+    if any(arrays[name].shape != shape for name, shape in shapes.items()):
+        raise InputError(f"{file}: it must hold one box and one score for each of {n} windows")
+    n_negatives = int(arrays["n_negatives"][0])
+    return CalibrationScores(table, arrays["boxes"], arrays["overlaps"], arrays["single"], n_negatives)
+
+
+def write_calibrator(root: Path, class_name: str, name: str, calibrator: ScoreCalibrator) -> list[str]:
+    """One fitted calibrator, by the name it is kept under."""
+    folder = f"classes/{class_folder(class_name)}"
+    if isinstance(calibrator, CooccurrenceCalibrator):
+        file = _made(root, f"{folder}/{name}.json")
+        save_calibration(root / file, calibrator)
+        return [file]
+    if not isinstance(calibrator, JointCalibrator):
+        file = _made(root, f"{folder}/{name}.safetensors")
+        save_calibrator(root / file, name, calibrator)
+        return [file]
+    files = [_made(root, f"{folder}/{JOINT}/calibration.json")]
+    save_calibration(root / files[0], calibrator)
+    if calibrator.result_.certificate is not None:
+        files.append(f"{folder}/{JOINT}/certificate.npz")
+        save_certificate(root / files[1], calibrator.result_.certificate)
+    return files
+
+
+def read_calibrator(root: Path, class_name: str, name: str, n_exemplars: int) -> ScoreCalibrator:
+    """What `write_calibrator` wrote."""
+    folder = root / "classes" / class_folder(class_name)
+    if name == COOCCURRENCE:
+        file = folder / f"{name}.json"
+        cooccurrence = load_cooccurrence(file)
+        if len(cooccurrence.matrix_) != n_exemplars:
+            raise InputError(f"{file}: it must hold a matrix of {n_exemplars} exemplars")
+        return cooccurrence
+    if name != JOINT:
+        return load_calibrator(folder / f"{name}.safetensors", name, n_exemplars)
+    file = folder / JOINT / "calibration.json"
+    calibrator = load_calibration(file)
+    if len(calibrator.thresholds_) != n_exemplars or not calibrator.sigmoid:
+        raise InputError(f"{file}: it must hold thresholds and sigmoids of {n_exemplars} exemplars")
+    return calibrator
+
+
+class _Reader:
+    """Reads what the card names; a complaint names the file."""
+
+    def __init__(self, root: Path, content: dict[str, Any]) -> None:
+        self.root, self.content = root, content
+
+    def fail(self, name: str, rule: str) -> NoReturn:
+        raise InputError(f"{self.root / CARD_NAME}: `{name}` {rule}")
+
+    def check(self, name: str) -> Path:
+        """The path of a file that the card lists, after its content has been compared with its hash."""
+        digest = self.content["files"].get(name)
+        if digest is None:
+            self.fail("files", f"must list {name}")
+        path = self.root / name
+        try:
+            found = file_digest(path)
+        except FileNotFoundError:
+            raise InputError(f"{path}: there is no such file, but {CARD_NAME} lists it") from None
+        except OSError as error:
+            raise InputError(f"{path}: it cannot be read ({error.strerror or error})") from None
+        if found != digest:
+            raise InputError(f"{path}: it is damaged or of another model: its content is not what {CARD_NAME} lists")
+        return path
+
+    def options(self) -> DetectorOptions:
+        try:
+            return DetectorOptions.make(config=self.content["options"])
+        except InputError as error:
+            self.fail("options", f"cannot be used: {error}")
+
+    def transforms(self) -> list[PCA | MeanNormScaler]:
+        names = self.content["descriptor"].get("transforms")
+        if not isinstance(names, list) or not all(isinstance(n, str) and Path(n).stem in _KINDS for n in names):
+            self.fail("descriptor.transforms", "must be a list of files called pca.npz or scaler.npz")
+        return [_KINDS[Path(name).stem].load(self.check(name)) for name in names]
+
+    def dimension(self, transforms: Sequence[PCA | MeanNormScaler]) -> int:
+        """Of the descriptors, by the network's dimension and the transforms that follow it."""
+        dimension = self.content["descriptor"].get("plain_dimension")
+        if type(dimension) is not int or dimension < 1:
+            self.fail("descriptor.plain_dimension", f"must be a whole number >= 1, got {dimension!r}")
+        for transform in transforms:
+            dimension = transform.output_dimension(dimension)
+        return dimension
+
+    def entries(self) -> list[dict[str, Any]]:
+        for entry in self.content["classes"]:
+            names = entry.get("calibrators") if isinstance(entry, dict) else None
+            if not isinstance(names, list) or not isinstance(entry.get("name"), str):
+                self.fail("classes", "must hold a name and a list of calibrators each")
+            if not all(name in STORED_AS.values() for name in names):
+                self.fail("classes", f"must hold calibrators among {', '.join(STORED_AS)}, got {names}")
+        return self.content["classes"]
+
+    def class_model(self, entry: dict[str, Any], dimension: int) -> ClassModel:
+        name = entry["name"]
+        folder = f"classes/{class_folder(name)}"
+        for file in ("exemplars", "single_svm", "annotations"):
+            self.check(f"{folder}/{file}.safetensors")
+        model = read_training(self.root, name)
+        if model.exemplars.coef_.shape[1] != dimension:
+            raise InputError(
+                f"{self.root / folder / 'exemplars.safetensors'}: the weights have {model.exemplars.coef_.shape[1]} "
+                f"numbers, but the descriptor of the model has {dimension}"
+            )
+        for stored in entry["calibrators"]:
+            self.check(f"{folder}/{_CALIBRATOR_FILES.get(stored, f'{stored}.safetensors')}")
+            model.calibrators[stored] = read_calibrator(self.root, name, stored, model.n_exemplars)
+        if f"{folder}/scores.npz" in self.content["files"]:
+            model.read_scores = partial(self.scores, name, folder)
+        model.facts = entry.get("facts", {})
+        return model
+
+    def scores(self, class_name: str, folder: str) -> CalibrationScores:
+        for file in ("scores.npz", "windows.safetensors"):
+            self.check(f"{folder}/{file}")
+        return read_scores(self.root, class_name)
+
+
+def _open_descriptor(
+    file: Path, options: DetectorOptions, transforms: Sequence[PCA | MeanNormScaler], expected: Mapping[str, Any]
+) -> Transformed:
+    descriptor = Transformed(plain_descriptor(options.descriptor), *transforms)
+    if json.loads(json.dumps(descriptor.parameters())) != expected.get("parameters"):
+        raise InputError(
+            f"{file}: the model was trained with another descriptor than {options.descriptor.name} "
+            f"{options.descriptor.backbone} is here: a different network, or another version of it"
+        )
+    return descriptor
+
+
+def _transforms_of(descriptor: Descriptor) -> Sequence[PCA | MeanNormScaler]:
+    return descriptor.transforms if isinstance(descriptor, Transformed) else ()
+
+
+def _identity(annotation: ExemplarAnnotation) -> ExemplarIdentity:
+    x1, y1, x2, y2 = (float(value) for value in annotation.box)
+    return ExemplarIdentity(annotation.image_id, (x1, y1, x2, y2), annotation.class_name, annotation.index)
+
+
+def _made(root: Path, name: str) -> str:
+    """`name`, once the folder it lies in is there."""
+    (root / name).parent.mkdir(parents=True, exist_ok=True)
+    return name

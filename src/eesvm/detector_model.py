@@ -1,0 +1,163 @@
+"""A trained detector as data, and what it says about the windows of an image.
+
+In: the classes of a model, a calibrator by name, and the boxes and descriptors of an image's windows. Out: scores and
+winners of all classes by one matrix product, and after suppression `Detections`, whose exemplars are numbered through
+the whole model.
+Absent on purpose: images, training, files.
+
+Before: `class_calibration`, `boxes`. After: `detector`, `detector_files`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm import boxes as box_functions
+from eesvm._validation import InputError, check_choice
+from eesvm.calibration.base import ScoreCalibrator
+from eesvm.class_calibration import SINGLE_SVM, STORED_AS, ScoreRule, calibrate_class, score_rule
+from eesvm.class_training import CalibrationScores, SingleSVM
+from eesvm.detector_options import CALIBRATORS, DetectionOptions, DetectorOptions
+from eesvm.exemplars import LinearExemplars
+from eesvm.scoring import score_windows
+from eesvm.structures import Detections, ExemplarAnnotation
+
+F32 = NDArray[np.float32]
+
+
+@dataclass
+class ClassModel:
+    """One class of a model. `calibrators` are by the names they are kept under, and may grow."""
+
+    class_name: str
+    exemplars: LinearExemplars  # fitted
+    annotations: tuple[ExemplarAnnotation, ...]  # of each exemplar
+    single: SingleSVM
+    calibrators: dict[str, ScoreCalibrator] = field(default_factory=dict)
+    read_scores: Callable[[], CalibrationScores] | None = field(default=None, repr=False)  # reads them when needed
+    facts: dict[str, Any] = field(default_factory=dict)  # for the card: counts
+
+    @property
+    def n_exemplars(self) -> int:
+        return len(self.exemplars.coef_)
+
+    def fit_missing(self, name: str, options: DetectorOptions) -> None:
+        """Fit the calibrator `name` from the training scores, unless it is there."""
+        stored = STORED_AS.get(name)
+        if stored is None or stored in self.calibrators:
+            return
+        if self.read_scores is None:
+            raise InputError(f"the model has neither the calibrator {name} nor the scores to fit it from")
+        self.calibrators |= calibrate_class(
+            self.read_scores(), [name], options.calibration, random_state=options.random_state, n_jobs=options.n_jobs
+        )
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One class within an `Ensemble`."""
+
+    class_name: str
+    columns: slice  # of the scores
+    rule: ScoreRule | None  # None: the single SVM
+    first: int  # number of its first exemplar in the model
+
+
+class Ensemble:
+    """All detectors of a model under one calibrator, stacked for one matrix product."""
+
+    def __init__(self, models: Sequence[ClassModel], calibrator: str, options: DetectorOptions) -> None:
+        check_choice(calibrator, "calibrator", CALIBRATORS)
+        self.parts: list[_Part] = []
+        weights, biases = [], []
+        first = start = 0
+        for model in models:
+            model.fit_missing(calibrator, options)
+            if calibrator == SINGLE_SVM:
+                rule = None
+                weights.append(model.single.weights[None, :])
+                biases.append(np.array([model.single.bias], dtype=np.float32))
+            else:
+                rule = score_rule(calibrator, model.calibrators, model.n_exemplars, options.detection.pooling)
+                weights.append(model.exemplars.coef_[rule.used])
+                biases.append(model.exemplars.intercept_[rule.used])
+            stop = start + len(biases[-1])
+            self.parts.append(_Part(model.class_name, slice(start, stop), rule, first))
+            first, start = first + model.n_exemplars, stop
+        self.weights: F32 = np.concatenate(weights)
+        self.biases: F32 = np.concatenate(biases)
+
+    def scores(
+        self, descriptors: F32, boxes: NDArray[np.float64]
+    ) -> list[tuple[str, NDArray[np.float64], NDArray[np.int64]]]:
+        """For each class its name, (n,) scores and (n,) winning exemplars among all of the model, -1 for none."""
+        raw = score_windows(descriptors, self.weights, self.biases)
+        found = []
+        for part in self.parts:
+            own = raw[:, part.columns]
+            if part.rule is None:
+                scores, winners = own[:, 0], np.full(len(own), -1)
+            else:
+                scores, within = part.rule(own, boxes)
+                winners = part.first + within
+            found.append((part.class_name, np.asarray(scores, dtype=np.float64), winners.astype(np.int64)))
+        return found
+
+    def best(
+        self, descriptors: F32, class_names: Sequence[str] | NDArray[np.str_], n_best: int
+    ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[float, ...], ...]]:
+        """For each window the `n_best` best exemplars of a class among all of the model, and their calibrated scores.
+
+        The winner comes first. `class_names` are the classes that are asked, one for each window.
+        """
+        raw = score_windows(descriptors, self.weights, self.biases)
+        names = np.asarray(class_names)
+        exemplars: list[tuple[int, ...]] = [()] * len(raw)
+        scores: list[tuple[float, ...]] = [()] * len(raw)
+        for part in self.parts:
+            if part.rule is None:
+                raise InputError(f"the calibrator {SINGLE_SVM} has no exemplars: choose another one")
+            rows = np.flatnonzero(names == part.class_name)
+            found = part.rule.best(raw[rows][:, part.columns], n_best)
+            for row, own, calibrated in zip(rows.tolist(), *found, strict=True):
+                exemplars[row] = tuple((part.first + own).tolist())
+                scores[row] = tuple(calibrated.tolist())
+        return tuple(exemplars), tuple(scores)
+
+
+def score_image(
+    ensemble: Ensemble,
+    image_id: str,
+    boxes: NDArray[np.float64],
+    descriptors: F32,
+    options: DetectionOptions | None = None,
+) -> Detections:
+    """What the ensemble detects among the windows of one image."""
+    options = DetectionOptions() if options is None else options
+    rows, scores, winners, classes = [], [], [], []
+    names = []
+    lowest = -np.inf if options.min_score is None else options.min_score
+    for number, (name, class_scores, class_winners) in enumerate(ensemble.scores(descriptors, boxes)):
+        kept = np.flatnonzero(np.isfinite(class_scores) & (class_scores >= lowest))
+        names.append(name)
+        rows.append(kept)
+        scores.append(class_scores[kept])
+        winners.append(class_winners[kept])
+        classes.append(np.full(len(kept), number))
+    row, score = np.concatenate(rows), np.concatenate(scores)
+    winner, class_id = np.concatenate(winners), np.concatenate(classes)
+    best = box_functions.batched_nms(
+        boxes[row], score, class_id, options.nms, options.overlap, limit=options.max_detections
+    )[: options.max_detections]
+    return Detections(
+        image_id=image_id,
+        boxes=boxes[row[best]],
+        scores=score[best],
+        class_names=np.array(names, dtype=np.str_)[class_id[best]],
+        exemplars=winner[best],
+    )

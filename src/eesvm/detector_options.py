@@ -1,0 +1,343 @@
+"""Options of the detector: what every stop is told, and the presets.
+
+In: a preset, a YAML file or a mapping, and single changes, of which later ones win. Out: `DetectorOptions`, checked,
+and as plain values again. Every option has a dotted name, `training.C`, which is where it stands in a YAML file:
+
+    training:
+      C: 1.0e-4
+
+Absent on purpose: doing anything with them, and options that say how to run rather than what comes out (`n_jobs`
+excepted, which changes no result).
+
+Before: `windows`, `descriptors`, `exemplars`, `calibration`. After: `training_windows`, `detector`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from eesvm import boxes, windows
+from eesvm._extras import optional_module
+from eesvm._linear_svm import LOSSES
+from eesvm._validation import InputError, check_choice, check_number
+from eesvm.calibration.exact import METHODS as SEARCH_METHODS
+from eesvm.calibration.sigmoid import CRITERIA
+
+CALIBRATORS = ("none", "sigmoid", "isotonic", "affine", "joint", "joint-sigmoid", "cooccurrence", "single-svm")
+COVERAGES = ("own-image", "across-images")
+TRAINERS = ("svm", "lda")
+PRIORS = (None, "class")
+DESCRIPTORS = ("cnn", "hog")
+
+# The one place in which presets differ. "paper": the settings of section 5.2. The paper does not say how long its
+# descriptors are, nor what an exemplar weighs against its negatives: with the weight of 50 of the code it builds on,
+# C = 1e-4 tells exemplars of one class apart where descriptors have a length of about 200. "default": exemplars that
+# bend the direction of their class, thresholds that have to hold for images other than the exemplar's own, and a score
+# that several exemplars agree on.
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {
+        "descriptor.n_components": 256,
+        "descriptor.mean_norm": 20.0,
+        "training.loss": "squared_hinge",
+        "training.C": 1e-3,
+        "training.positive_weight": 50.0,
+        "training.prior": "class",
+        "calibration.calibrator": "joint-sigmoid",
+        "calibration.coverage": "across-images",
+        "calibration.min_recall": 0.95,
+        "detection.pooling": 5,
+    },
+    "paper": {
+        "descriptor.n_components": None,
+        "descriptor.mean_norm": 200.0,
+        "training.loss": "hinge",
+        "training.C": 1e-4,
+        "training.positive_weight": 50.0,
+        "training.prior": None,
+        "calibration.calibrator": "joint-sigmoid",
+        "calibration.coverage": "own-image",
+        "calibration.min_recall": 1.0,
+        "detection.pooling": 1,
+    },
+}
+DEFAULT_PRESET = "default"
+
+_MAX_BYTES = 1 << 20  # of a YAML file of options
+
+
+def _preset(name: str) -> Any:
+    return PRESETS[DEFAULT_PRESET][name]
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """Where windows come from; see `windows.propose`."""
+
+    method: str = "selective_search"
+    mode: str = "fast"
+    max_windows: int = 2000
+    min_size: float = 10.0
+    working_size: int = 500
+
+    def __post_init__(self) -> None:
+        check_choice(self.method, "windows.method", windows.METHODS)
+        check_choice(self.mode, "windows.mode", windows.MODES)
+        check_number(self.max_windows, "windows.max_windows", minimum=1, integer=True)
+        check_number(self.min_size, "windows.min_size", minimum=1)
+        check_number(self.working_size, "windows.working_size", minimum=16, integer=True)
+
+
+@dataclass(frozen=True)
+class DescriptorOptions:
+    """How windows are described; see `descriptors.make_descriptor`."""
+
+    name: str = "cnn"
+    mode: str | None = None  # None: "pooled" for cnn, "warped" for hog
+    backbone: str = "lite0"
+    layer: str | None = None
+    size: int | None = None  # of the pooled picture; None: 512
+    n_components: int | None = _preset("descriptor.n_components")  # of a PCA; None: no PCA
+    mean_norm: float | None = _preset(
+        "descriptor.mean_norm"
+    )  # length that descriptors are scaled to; None: as they are
+
+    def __post_init__(self) -> None:
+        check_choice(self.name, "descriptor.name", DESCRIPTORS)
+        for name in ("mode", "layer", "backbone"):
+            value = getattr(self, name)
+            if not isinstance(value, str) and (value is not None or name == "backbone"):
+                raise InputError(f"`descriptor.{name}` must be a text, got {value!r}")
+        _check_optional(self.size, "descriptor.size", minimum=32, maximum=4096, integer=True)
+        _check_optional(self.n_components, "descriptor.n_components", minimum=1, integer=True)
+        _check_optional(self.mean_norm, "descriptor.mean_norm", above=0)
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How exemplars, and the single SVM beside them, are trained."""
+
+    trainer: str = "svm"
+    loss: str = _preset("training.loss")
+    C: float = _preset("training.C")
+    positive_weight: float = _preset("training.positive_weight")
+    prior: str | None = _preset("training.prior")  # "class": exemplars bend the single SVM of their class
+    max_overlap: float = 0.2  # IoU up to which a window beside an object of the class is a negative
+    single_max_overlap: float = 0.3  # the same for the single SVM, as in R-CNN
+    max_images: int | None = 2000  # random images that negatives come from; None: all
+    own_image: bool = True  # whether an exemplar's own image gives negatives, too
+
+    def __post_init__(self) -> None:
+        check_choice(self.trainer, "training.trainer", TRAINERS)
+        check_choice(self.loss, "training.loss", LOSSES)
+        check_number(self.C, "training.C", above=0)
+        check_number(self.positive_weight, "training.positive_weight", above=0)
+        check_choice(self.prior, "training.prior", PRIORS)
+        check_number(self.max_overlap, "training.max_overlap", minimum=0, maximum=1)
+        check_number(self.single_max_overlap, "training.single_max_overlap", minimum=0, maximum=1)
+        _check_optional(self.max_images, "training.max_images", minimum=1, integer=True)
+        check_choice(self.own_image, "training.own_image", (True, False))
+        if self.prior is not None and self.trainer == "lda":
+            raise InputError("`training.prior` must be none with the trainer lda, which has no prior")
+
+
+@dataclass(frozen=True)
+class CalibrationOptions:
+    """What makes the scores of exemplars comparable."""
+
+    calibrator: str = _preset("calibration.calibrator")
+    coverage: str = _preset("calibration.coverage")  # "across-images": exemplars do not cover their own image
+    min_recall: float = _preset("calibration.min_recall")
+    method: str = "exact"
+    node_limit: int | None = 500  # of the search of one class: unlike a time limit it ends the same way every time
+    time_limit: float | None = 300.0  # seconds, for classes so large that even so many nodes take too long
+    gap: float = 0.01
+    criterion: str = "least_squares"  # of sigmoids
+    positive_overlap: float = 0.5  # IoU from which a window is a positive
+    negative_overlap: float = 0.2  # and up to which it is a negative; between them it is neither
+    max_negatives: int | None = 50_000  # drawn at random from all images; None: all
+
+    def __post_init__(self) -> None:
+        check_choice(self.calibrator, "calibration.calibrator", CALIBRATORS)
+        check_choice(self.coverage, "calibration.coverage", COVERAGES)
+        check_number(self.min_recall, "calibration.min_recall", above=0, maximum=1)
+        check_choice(self.method, "calibration.method", SEARCH_METHODS)
+        _check_optional(self.time_limit, "calibration.time_limit", minimum=0)
+        _check_optional(self.node_limit, "calibration.node_limit", minimum=1, integer=True)
+        check_number(self.gap, "calibration.gap", minimum=0)
+        check_choice(self.criterion, "calibration.criterion", CRITERIA)
+        check_number(self.positive_overlap, "calibration.positive_overlap", above=0, maximum=1)
+        check_number(self.negative_overlap, "calibration.negative_overlap", minimum=0, maximum=1)
+        if self.negative_overlap >= self.positive_overlap:
+            raise InputError(
+                "`calibration.negative_overlap` must be < `calibration.positive_overlap`, "
+                f"got {self.negative_overlap:g} and {self.positive_overlap:g}"
+            )
+        _check_optional(self.max_negatives, "calibration.max_negatives", minimum=1, integer=True)
+
+
+@dataclass(frozen=True)
+class DetectionOptions:
+    """What becomes of the calibrated scores of an image's windows."""
+
+    pooling: int = _preset("detection.pooling")  # the mean of the k best calibrated scores; 1 is their maximum
+    nms: float = 0.3  # of two windows of a class that overlap by more, the lower one goes
+    overlap: str = "iou"
+    max_detections: int | None = 100  # per image
+    min_score: float | None = None
+
+    def __post_init__(self) -> None:
+        check_number(self.pooling, "detection.pooling", minimum=1, integer=True)
+        check_number(self.nms, "detection.nms", minimum=0, maximum=1)
+        check_choice(self.overlap, "detection.overlap", boxes.OVERLAPS)
+        _check_optional(self.max_detections, "detection.max_detections", minimum=1, integer=True)
+        _check_optional(self.min_score, "detection.min_score")
+
+
+@dataclass(frozen=True)
+class DetectorOptions:
+    """All options of a detector; `DetectorOptions()` is the default preset."""
+
+    windows: WindowOptions = field(default_factory=WindowOptions)
+    descriptor: DescriptorOptions = field(default_factory=DescriptorOptions)
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+    calibration: CalibrationOptions = field(default_factory=CalibrationOptions)
+    detection: DetectionOptions = field(default_factory=DetectionOptions)
+    random_state: int = 0
+    n_jobs: int | None = None  # processes and threads, None for one per core; changes no result
+
+    def __post_init__(self) -> None:
+        check_number(self.random_state, "random_state", minimum=0, integer=True)
+        _check_optional(self.n_jobs, "n_jobs", minimum=1, integer=True)
+
+    @classmethod
+    def make(
+        cls,
+        preset: str = DEFAULT_PRESET,
+        config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+        changes: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """A preset, changed by a YAML file (or a nested mapping like it), changed by dotted names.
+
+        A file may name the preset it starts from: `preset: paper`. `changes` may hold texts, which become what
+        their option is: {"training.C": "1e-4", "training.prior": "none"}.
+        """
+        content = dict(config) if isinstance(config, Mapping) else {} if config is None else read_yaml(config)
+        preset = content.pop("preset", preset) if preset == DEFAULT_PRESET else _without(content, "preset", preset)
+        check_choice(preset, "preset", tuple(PRESETS))
+        where = "" if config is None or isinstance(config, Mapping) else f"{os.fspath(config)}: "
+        try:
+            options = cls().changed(PRESETS[preset]).changed(_dotted(content))
+        except InputError as error:
+            raise InputError(f"{where}{error}") from None
+        return options.changed(changes or {})
+
+    def changed(self, changes: Mapping[str, Any]) -> Self:
+        """A copy with other values for options given by their dotted names."""
+        known = self.flat()
+        groups: dict[str, dict[str, Any]] = {}
+        for name, value in changes.items():
+            if name not in known:
+                raise InputError(f"there is no option `{name}`{_nearest(name, known)}")
+            group, _, option = name.rpartition(".")
+            owner = getattr(self, group) if group else self
+            groups.setdefault(group, {})[option] = _converted(value, _kind(owner, option))
+        own = groups.pop("", {})
+        parts = {group: replace(getattr(self, group), **values) for group, values in groups.items()}
+        return replace(self, **parts, **own)
+
+    def flat(self) -> dict[str, Any]:
+        """Every option by its dotted name."""
+        return _dotted(asdict(self))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Nested plain values, as a YAML or JSON file holds them."""
+        return asdict(self)
+
+
+def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The mapping in a YAML file; nothing in it is executed."""
+    file = Path(path)
+    yaml = optional_module("yaml")
+    try:
+        if file.stat().st_size > _MAX_BYTES:
+            raise InputError(f"{path}: it is too large to be a file of options ({file.stat().st_size:,} bytes)")
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: it cannot be read ({error.strerror or error})") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        mark = getattr(error, "problem_mark", None)
+        line = "" if mark is None else f", line {mark.line + 1}"
+        raise InputError(f"{path}: it is not YAML{line}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise InputError(f"{path}: it must hold options by name, such as `training:` and below it `C: 1.0e-4`")
+    return content
+
+
+def _without(content: dict[str, Any], name: str, value: str) -> str:
+    """`value`, after `name` has been taken out of `content`: who names a preset himself overrules the file."""
+    content.pop(name, None)
+    return value
+
+
+def _dotted(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in content.items():
+        if isinstance(value, Mapping):
+            flat.update(_dotted(value, f"{prefix}{name}."))
+        else:
+            flat[f"{prefix}{name}"] = value
+    return flat
+
+
+def _kind(owner: Any, option: str) -> tuple[type, ...]:
+    """The types that an option of a dataclass may have."""
+    hint = typing.get_type_hints(type(owner))[option]
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if any(is_dataclass(kind) for kind in kinds):
+        names = ", ".join(f.name for f in fields(kinds[0]))
+        raise InputError(f"`{option}` must hold options by name: {names}")
+    return kinds
+
+
+def _converted(value: Any, kinds: tuple[type, ...]) -> Any:
+    """A text as the number, truth value or nothing that its option wants; YAML, too, reads 1e-4 as a text."""
+    if isinstance(value, int) and not isinstance(value, bool) and float in kinds and int not in kinds:
+        return float(value)
+    if not isinstance(value, str):
+        return value
+    word = value.strip().lower()
+    if types.NoneType in kinds and word in ("none", "null", ""):
+        return None
+    if bool in kinds and word in ("true", "false", "yes", "no"):
+        return word in ("true", "yes")
+    for kind in (int, float):
+        if kind in kinds:
+            try:
+                return kind(word)
+            except ValueError:
+                continue
+    return value
+
+
+def _nearest(name: str, known: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    if not close:
+        ends = [option for option in known if option.rpartition(".")[2] == name.rpartition(".")[2]]
+        close = ends[:1]
+    return f": did you mean `{close[0]}`?" if close else f": there are {', '.join(known)}"
+
+
+def _check_optional(value: Any, name: str, **rules: Any) -> None:
+    if value is not None:
+        check_number(value, name, **rules)

@@ -1,0 +1,355 @@
+"""Training a detector part by part, so that it can be killed and goes on.
+
+In: a dataset, options, and where results are kept. Out: `ClassModel`s, and in a model folder every finished part: the
+descriptor's scaling and PCA; for each class its exemplars, its training scores and its calibrators. A part is filed in
+`run.json` under a key: a hash of everything it depends on. A part whose key and files are as they were is read, not
+made; so a run that was killed goes on, a second run does nothing, and another option redoes what depends on it.
+Absent on purpose: what the parts are (`training_windows`, `class_training`, `class_calibration`).
+
+Before: `detector_files`, `detector_keys`, `run_folder`. After: `detector`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from eesvm._validation import InputError
+from eesvm.calibration.anytime import Progress as SearchState
+from eesvm.class_calibration import calibrate_class, stored_names
+from eesvm.class_training import (
+    CalibrationScores,
+    NothingToLearnError,
+    TrainedClass,
+    choose_classes,
+    score_class,
+    train_class,
+)
+from eesvm.dataset_fingerprint import digest, fingerprint
+from eesvm.descriptors import DescriptorCache, Transformed
+from eesvm.descriptors.base import Descriptor
+from eesvm.detector_files import (
+    LoadedModel,
+    class_folder,
+    finish_model,
+    read_calibrator,
+    read_descriptor,
+    read_scores,
+    read_training,
+    write_calibrator,
+    write_descriptor,
+    write_scores,
+    write_training,
+)
+from eesvm.detector_keys import TrainingKeys
+from eesvm.detector_model import ClassModel
+from eesvm.detector_options import DetectorOptions
+from eesvm.exemplar_annotations import annotate
+from eesvm.run_folder import RunFolder
+from eesvm.structures import Dataset, Problem, Windows
+from eesvm.training_windows import (
+    StageProgress,
+    TrainingWindows,
+    describe_windows,
+    fit_descriptor,
+    plain_descriptor,
+    propose_windows,
+)
+
+T = TypeVar("T")
+
+
+class TrainingRun:
+    """One training, from a dataset to the classes of a model.
+
+    Attributes
+    ----------
+    problems : what was wrong with images and classes.
+    skipped : classes without an object to learn from.
+    changed : names of the parts that were made, not read.
+    seconds : of each stage.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        options: DetectorOptions,
+        classes: Iterable[str] | None,
+        calibrators: Sequence[str],
+        *,
+        cache: DescriptorCache | None = None,
+        folder: str | os.PathLike[str] | None = None,
+        progress: StageProgress | None = None,
+    ) -> None:
+        if not isinstance(dataset, Dataset):
+            raise InputError(f"`dataset` must be a Dataset, got {type(dataset).__name__}")
+        self.dataset, self.options, self.cache, self.progress = dataset, options, cache, progress
+        self.problems: list[Problem] = []
+        self.is_explicit = classes is not None
+        self.classes, self.skipped = choose_classes(dataset, classes)
+        self.calibrators = stored_names(calibrators)
+        self.command: tuple[str, ...] = ()
+        self.changed: list[str] = []
+        self.seconds: dict[str, float] = {}
+        self.folder = None if folder is None else RunFolder(folder)
+        self._descriptor: Descriptor | None = None
+        self._windows: TrainingWindows | None = None
+        self._proposals: list[Windows] | None = None
+
+    def train(self) -> list[ClassModel]:
+        """All classes, made or read."""
+        with self._stage("reading images"):
+            self.fingerprint = fingerprint(self.dataset, self._counter("reading images"))
+            self.plain = plain_descriptor(self.options.descriptor)
+            self.keys = TrainingKeys(self.options, self.fingerprint, self.plain.parameters())
+        if self.folder is not None:
+            inputs = self.fingerprint.summary() | {"images": self.fingerprint.images}
+            options = self.options.as_dict()
+            self.folder.begin(self.command, options, inputs, self._part_names())
+        models = self._train_classes()
+        if self.folder is not None:
+            self._finish(models)
+        return models
+
+    @property
+    def descriptor(self) -> Descriptor:
+        """Fitted, or read from the folder."""
+        if self._descriptor is None:
+            self._descriptor = self._part(
+                "descriptor",
+                self.keys.descriptor(),
+                read=lambda root, files: read_descriptor(root, self.plain, files),
+                make=self._fit_descriptor,
+                write=write_descriptor,
+            )
+        return self._descriptor
+
+    @property
+    def windows(self) -> TrainingWindows:
+        """Proposed and described when first needed: a run that only calibrates never needs them."""
+        if self._windows is None:
+            descriptor = self.descriptor
+            proposals = self._propose()
+            with self._stage("descriptors"):
+                self._windows = describe_windows(
+                    self.dataset,
+                    proposals,
+                    descriptor,
+                    cache=self.cache,
+                    progress=self.progress,
+                    problems=self.problems,
+                )
+        return self._windows
+
+    # The parts of a class
+
+    def _train_classes(self) -> list[ClassModel]:
+        """Each class in turn; one that nothing can be learned of is left out, unless it was asked for."""
+        models = []
+        for number, name in enumerate(self.classes):
+            try:
+                models.append(self._class(name, number))
+            except NothingToLearnError as error:
+                if self.is_explicit:
+                    raise
+                self.problems.append(Problem(self.dataset.name, str(error), kind="class"))
+        if not models:
+            raise InputError(f"nothing can be learned from {self.dataset.name}: {self.problems[-1].reason}")
+        self.classes = tuple(model.class_name for model in models)
+        return models
+
+    def _class(self, name: str, number: int) -> ClassModel:
+        self.place = f" {number + 1} of {len(self.classes)}: {name}"
+        model = self._part(
+            self._part_name(name, "training"),
+            self.keys.training(name),
+            read=lambda root, files: read_training(root, name),
+            make=lambda: self._train(name),
+            write=lambda root, made: write_training(root, made, self.descriptor),
+        )
+        made: list[CalibrationScores] = []
+
+        def scores() -> CalibrationScores:
+            if not made:
+                made.append(
+                    self._part(
+                        self._part_name(name, "scores"),
+                        self.keys.scores(name),
+                        read=lambda root, files: read_scores(root, name),
+                        make=lambda: self._score(model),
+                        write=lambda root, found: write_scores(root, name, found),
+                    )
+                )
+            return made[0]
+
+        if self.folder is None or not self.folder.has(self._part_name(name, "scores"), self.keys.scores(name)):
+            scores()
+        for stored in self.calibrators:
+            model.calibrators[stored] = self._calibrator(model, stored, scores)
+        model.read_scores = scores
+        model.facts = self._facts(model, scores)
+        return model
+
+    def _calibrator(self, model: ClassModel, stored: str, scores: Callable[[], CalibrationScores]) -> Any:
+        name = model.class_name
+        return self._part(
+            self._part_name(name, stored),
+            self.keys.calibration(name, stored),
+            read=lambda root, files: read_calibrator(root, name, stored, model.n_exemplars),
+            make=lambda: self._calibrate(scores(), stored),
+            write=lambda root, made: write_calibrator(root, name, stored, made),
+        )
+
+    def _facts(self, model: ClassModel, scores: Callable[[], CalibrationScores]) -> dict[str, Any]:
+        part = self._part_name(model.class_name, "scores")
+        if self.folder is not None and "facts" in self.folder.entry(part):
+            return self.folder.entry(part)["facts"]
+        found = scores()
+        n_positives = found.table.n_positives
+        facts = {
+            "n_positives": n_positives,
+            "n_negatives": found.table.n_rows - n_positives,
+            "n_negatives_in_all": found.n_negatives,
+        }
+        if self.folder is not None:
+            self.folder.note(part, facts=facts)
+        return facts
+
+    # Making them
+
+    def _propose(self) -> list[Windows]:
+        if self._proposals is None:
+            with self._stage("windows"):
+                self._proposals = list(
+                    propose_windows(
+                        self.dataset,
+                        self.options.windows,
+                        self.options.n_jobs,
+                        include_ground_truth=True,
+                        cache=self.cache,
+                        progress=self.progress,
+                        problems=self.problems,
+                    )
+                )
+            if not self._proposals:
+                raise InputError("none of the images can be read: there is nothing to train on")
+        return self._proposals
+
+    def _fit_descriptor(self) -> Transformed:
+        proposals = self._propose()
+        with self._stage("scaling and PCA"):
+            return fit_descriptor(
+                self.dataset, proposals, self.options, plain=self.plain, cache=self.cache, progress=self.progress
+            )
+
+    def _train(self, name: str) -> ClassModel:
+        windows = self.windows
+        checkpoint = None if self.folder is None else self.folder.checkpoints(class_folder(name))
+        progress = self.progress
+        with self._stage("training"):
+            trained: TrainedClass = train_class(
+                windows,
+                name,
+                self.options.training,
+                random_state=self.options.random_state,
+                checkpoint=checkpoint,
+                progress=None
+                if progress is None
+                else lambda state: progress(f"training class{self.place}", state.n_done, state.n_exemplars),
+            )
+        with self._stage("annotations"):
+            records = {record.image_id: record for record in windows.records}
+            annotations = annotate(trained.instances, records, self.problems)
+        return ClassModel(name, trained.exemplars, annotations, trained.single)
+
+    def _score(self, model: ClassModel) -> CalibrationScores:
+        windows = self.windows
+        _, instances = windows.objects(model.class_name)
+        trained = TrainedClass(model.class_name, model.exemplars, instances, model.single, 0)
+        with self._stage("scores"):
+            return score_class(windows, trained, self.options.calibration, random_state=self.options.random_state)
+
+    def _calibrate(self, scores: CalibrationScores, stored: str) -> Any:
+        limit = self.options.calibration.time_limit
+        progress = self.progress
+
+        def search_progress(state: SearchState) -> None:
+            if progress is not None:
+                text = f"calibrating class{self.place}, gap {100 * min(1.0, state.gap):.1f} %"
+                progress(text, int(state.seconds), 0 if limit is None else int(limit))
+
+        with self._stage("calibration"):
+            return calibrate_class(
+                scores,
+                [stored],
+                self.options.calibration,
+                random_state=self.options.random_state,
+                n_jobs=self.options.n_jobs,
+                progress=None if progress is None else search_progress,
+            )[stored]
+
+    # Reading, making and keeping
+
+    def _part(
+        self,
+        name: str,
+        key: str,
+        read: Callable[[Path, list[str]], T],
+        make: Callable[[], T],
+        write: Callable[[Path, T], list[str]],
+    ) -> T:
+        """What the folder has under this key, or else what is made, and then kept."""
+        if self.folder is None:
+            self.changed.append(name)
+            return make()
+        if self.folder.has(name, key):
+            return read(self.folder.root, list(self.folder.entry(name)["files"]))
+        started = time.perf_counter()
+        made = make()
+        with self._stage("files"):
+            self.folder.keep(name, key, write(self.folder.root, made), time.perf_counter() - started)
+        self.changed.append(name)
+        return made
+
+    def _finish(self, models: list[ClassModel]) -> None:
+        """Write the card, unless nothing has changed."""
+        assert self.folder is not None
+        parts = self._part_names()
+        files = self.folder.files(parts)
+        key = digest([files, {name: v for name, v in self.options.as_dict().items() if name != "n_jobs"}])
+        if not self.folder.has("model", key):
+            with self._stage("files"):
+                descriptor = self.descriptor
+                finish_model(
+                    self.folder.root,
+                    LoadedModel(self.options, tuple(models), self.fingerprint.summary(), lambda: descriptor),
+                    files,
+                )
+                self.folder.keep("model", key, ["MODEL.md", "model.json"], 0.0)
+            self.changed.append("model")
+        self.folder.end([*parts, "model"])
+        shutil.rmtree(self.folder.root / "checkpoints", ignore_errors=True)
+
+    def _part_names(self) -> list[str]:
+        kinds = ("training", "scores", *self.calibrators)
+        return ["descriptor", *(self._part_name(name, kind) for name in self.classes for kind in kinds)]
+
+    def _part_name(self, class_name: str, kind: str) -> str:
+        return f"classes/{class_folder(class_name)}: {kind}"
+
+    @contextmanager
+    def _stage(self, name: str) -> Iterator[None]:
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+
+    def _counter(self, stage: str) -> Callable[[int, int], object] | None:
+        progress = self.progress
+        return None if progress is None else lambda done, total: progress(stage, done, total)

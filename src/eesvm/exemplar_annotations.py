@@ -1,0 +1,260 @@
+"""What the objects behind exemplars hand on, taken from a dataset and kept in a file beside the weights.
+
+In: annotated instances and their images. Out: `ExemplarAnnotation`s as `transfer.annotate` takes them, in what JSON has
+and with small pictures; one safetensors file with masks as bits and pictures as PNG, and the rest as JSON. So a
+detection can be explained, and annotations carried over, without the dataset.
+Pictures are made smaller where a side exceeds 256 pixels; masks keep every pixel. A mask or picture that cannot be
+read or does not fit its object costs that mask or picture, not the run.
+Absent on purpose: carrying anything over (`transfer`).
+
+Before: `images`, `structures`, `transfer`, `_files`. After: `detector_files`, `detector_run`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from eesvm import transfer
+from eesvm._extras import optional_module
+from eesvm._files import atomic_write
+from eesvm._problems import reason
+from eesvm._validation import InputError
+from eesvm._version import __version__
+from eesvm.images import read_image
+from eesvm.structures import ExemplarAnnotation, ImageRecord, Instance, Part, Problem
+
+FORMAT = "eesvm-annotations"
+FORMAT_VERSION = 1
+
+_LONGEST = 256  # side of a picture
+_MAX_MASK = 1 << 28  # pixels
+_FIELDS = {"class_name", "image_id", "index", "box", "mask_shape", "parts", "pose", "metadata"}
+
+
+def annotate(
+    instances: Sequence[Instance], records: Mapping[str, ImageRecord], problems: list[Problem] | None = None
+) -> tuple[ExemplarAnnotation, ...]:
+    """The annotation of each instance; a mask or picture that cannot be read is left out and listed."""
+    pictures: dict[str, NDArray[np.uint8] | None] = {}
+    found = []
+    for instance in instances:
+        record = records[instance.image_id]
+        if instance.image_id not in pictures:
+            pictures.clear()  # instances come image by image: one at a time is enough
+            pictures[instance.image_id] = _pixels(record, problems)
+        found.append(_annotation(instance, record, pictures[instance.image_id], problems))
+    return tuple(found)
+
+
+def save_annotations(path: str | os.PathLike[str], annotations: Sequence[ExemplarAnnotation]) -> None:
+    """Write annotations to `path`, whole or not at all."""
+    arrays: dict[str, NDArray[Any]] = {"count": np.array([len(annotations)], dtype=np.int64)}
+    for number, one in enumerate(annotations):
+        if one.mask is not None:
+            arrays[f"mask_{number}"] = np.packbits(one.mask.ravel())
+        if one.picture is not None:
+            arrays[f"picture_{number}"] = np.frombuffer(_as_png(one.picture), dtype=np.uint8)
+    text = json.dumps([_as_json(one) for one in annotations], allow_nan=False, ensure_ascii=False)
+    metadata = {
+        "format": FORMAT,
+        "format_version": str(FORMAT_VERSION),
+        "eesvm_version": __version__,
+        "annotations": text,
+    }
+    with atomic_write(path) as handle:
+        handle.write(save(arrays, metadata=metadata))
+
+
+def load_annotations(path: str | os.PathLike[str]) -> tuple[ExemplarAnnotation, ...]:
+    """The annotations that `save_annotations` wrote."""
+    return _Reader(Path(path)).annotations()
+
+
+def _pixels(record: ImageRecord, problems: list[Problem] | None) -> NDArray[np.uint8] | None:
+    try:
+        return record.read()
+    except (InputError, OSError, ValueError, MemoryError) as error:
+        _note(Problem(record.path or record.image_id, reason(error), kind="image"), problems)
+        return None
+
+
+def _annotation(
+    instance: Instance, record: ImageRecord, pixels: NDArray[np.uint8] | None, problems: list[Problem] | None
+) -> ExemplarAnnotation:
+    place = instance.source or record.path or record.image_id
+    try:
+        found = transfer.annotate(instance, pixels)
+    except (InputError, OSError, ValueError, MemoryError) as error:
+        _note(Problem(place, reason(error), kind="annotation" if instance.mask is None else "mask"), problems)
+        found = _without_mask(replace(instance, mask=None), pixels)
+    picture = None if found.picture is None else _small(found.picture)
+    return replace(found, metadata=plain_json(dict(found.metadata)), picture=picture)
+
+
+def _without_mask(instance: Instance, pixels: NDArray[np.uint8] | None) -> ExemplarAnnotation:
+    """The annotation of an instance without mask, and without picture where the box lies outside of the image."""
+    try:
+        return transfer.annotate(instance, pixels)
+    except InputError:
+        return transfer.annotate(instance)
+
+
+def _small(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    height, width = pixels.shape[:2]
+    factor = _LONGEST / max(height, width)
+    if factor >= 1 or not pixels.size:
+        return np.ascontiguousarray(pixels)
+    pillow = optional_module("PIL.Image")
+    size = max(1, round(width * factor)), max(1, round(height * factor))
+    return np.array(pillow.fromarray(np.ascontiguousarray(pixels)).resize(size, pillow.Resampling.BOX), dtype=np.uint8)
+
+
+def _as_png(picture: NDArray[np.uint8]) -> bytes:
+    stream = io.BytesIO()
+    optional_module("PIL.Image").fromarray(picture).save(stream, format="PNG")
+    return stream.getvalue()
+
+
+def _as_json(one: ExemplarAnnotation) -> dict[str, Any]:
+    return {
+        "class_name": one.class_name,
+        "image_id": one.image_id,
+        "index": int(one.index),
+        "box": np.asarray(one.box, dtype=np.float64).tolist(),
+        "mask_shape": None if one.mask is None else list(one.mask.shape),
+        "parts": [{"name": part.name, "box": np.asarray(part.box, dtype=np.float64).tolist()} for part in one.parts],
+        "pose": one.pose,
+        "metadata": plain_json(dict(one.metadata)),
+    }
+
+
+def plain_json(value: Any) -> Any:
+    """`value` in what JSON has: arrays and tuples become lists, anything else a text, numbers that are none too."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, np.generic | np.ndarray):
+        return plain_json(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(key): plain_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain_json(one) for one in value]
+    return str(value)
+
+
+def _note(problem: Problem, problems: list[Problem] | None) -> None:
+    if problems is not None:
+        problems.append(problem)
+
+
+class _Reader:
+    """Checks one field after the other; a complaint names the file and the field."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.arrays, metadata = self._open()
+        if metadata.get("format") != FORMAT:
+            raise InputError(f'{file}: it holds no annotations: there is no "format": "{FORMAT}"')
+        if metadata.get("format_version") != str(FORMAT_VERSION):
+            rule = f"must be {FORMAT_VERSION}, which this eesvm {__version__} reads"
+            self.fail("format_version", f"{rule}, got {metadata.get('format_version')!r}")
+        try:
+            self.content = json.loads(metadata.get("annotations", ""))
+        except (ValueError, RecursionError):
+            self.fail("annotations", "is not JSON")
+
+    def annotations(self) -> tuple[ExemplarAnnotation, ...]:
+        if not isinstance(self.content, list) or not all(isinstance(one, dict) for one in self.content):
+            self.fail("annotations", "must be a list of objects")
+        if self.arrays.get("count", np.zeros(1)).tolist() != [len(self.content)]:
+            self.fail("count", f"must be {len(self.content)}, the number of annotations")
+        return tuple(self.annotation(number, one) for number, one in enumerate(self.content))
+
+    def annotation(self, number: int, one: dict[str, Any]) -> ExemplarAnnotation:
+        where = f"annotations[{number}]"
+        if set(one) != _FIELDS:
+            self.fail(where, f"must hold {', '.join(sorted(_FIELDS))}")
+        for key in ("class_name", "image_id"):
+            if not isinstance(one[key], str):
+                self.fail(f"{where}.{key}", f"must be a text, got {one[key]!r}")
+        if type(one["index"]) is not int or one["index"] < 0:
+            self.fail(f"{where}.index", f"must be an integer >= 0, got {one['index']!r}")
+        if one["pose"] is not None and not isinstance(one["pose"], str):
+            self.fail(f"{where}.pose", f"must be a text or null, got {one['pose']!r}")
+        if not isinstance(one["metadata"], dict):
+            self.fail(f"{where}.metadata", "must be an object")
+        return ExemplarAnnotation(
+            class_name=one["class_name"],
+            image_id=one["image_id"],
+            index=one["index"],
+            box=self.box(one["box"], f"{where}.box"),
+            mask=self.mask(number, one["mask_shape"]),
+            parts=self.parts(one["parts"], f"{where}.parts"),
+            pose=one["pose"],
+            metadata=one["metadata"],
+            picture=self.picture(number),
+        )
+
+    def box(self, value: Any, where: str) -> NDArray[np.float64]:
+        is_box = isinstance(value, list) and len(value) == 4
+        if not is_box or not all(type(v) in (int, float) and math.isfinite(v) for v in value):
+            self.fail(where, "must be four numbers x1, y1, x2, y2")
+        return np.array(value, dtype=np.float64)
+
+    def parts(self, value: Any, where: str) -> tuple[Part, ...]:
+        if not isinstance(value, list):
+            self.fail(where, "must be a list")
+        for part in value:
+            if not isinstance(part, dict) or set(part) != {"name", "box"} or not isinstance(part["name"], str):
+                self.fail(where, "must hold a name and a box each")
+        return tuple(Part(part["name"], self.box(part["box"], where)) for part in value)
+
+    def mask(self, number: int, shape: Any) -> NDArray[np.bool_] | None:
+        bits = self.arrays.get(f"mask_{number}")
+        if shape is None and bits is None:
+            return None
+        is_shape = isinstance(shape, list) and len(shape) == 2 and all(type(n) is int and n > 0 for n in shape)
+        if not is_shape or shape[0] * shape[1] > _MAX_MASK:
+            self.fail(f"annotations[{number}].mask_shape", "must be two numbers of pixels")
+        n = shape[0] * shape[1]
+        if bits is None or bits.dtype != np.uint8 or bits.shape != (-(-n // 8),):
+            self.fail(f"mask_{number}", f"must hold {n} bits")
+        return np.unpackbits(bits, count=n).astype(bool).reshape(shape)
+
+    def picture(self, number: int) -> NDArray[np.uint8] | None:
+        content = self.arrays.get(f"picture_{number}")
+        if content is None:
+            return None
+        try:
+            return read_image(content.astype(np.uint8).tobytes(), max_pixels=_LONGEST**2)
+        except InputError as error:
+            self.fail(f"picture_{number}", f"is no picture: {error}")
+
+    def fail(self, name: str, rule: str) -> NoReturn:
+        raise InputError(f"{self.file}: `{name}` {rule}")
+
+    def _open(self) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+        try:
+            with open(self.file, "rb"):
+                pass
+            with safe_open(self.file, framework="numpy") as handle:
+                return {name: handle.get_tensor(name) for name in handle.keys()}, handle.metadata() or {}  # noqa: SIM118
+        except FileNotFoundError:
+            raise InputError(f"{self.file}: there is no such file") from None
+        except OSError as error:
+            raise InputError(f"{self.file}: it cannot be read ({error.strerror or error})") from None
+        except (SafetensorError, ValueError, TypeError, KeyError, AttributeError):
+            raise InputError(f"{self.file}: it is not a safetensors file, or it is damaged") from None

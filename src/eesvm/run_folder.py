@@ -1,0 +1,187 @@
+"""`run.json` in an output folder: which parts of a long run are done, and from what.
+
+In: names of parts, keys, files. Out: whether a part is there, made from the same things and undamaged. The file is
+replaced after every part, whole or not at all, so killing the run at any moment loses the part that was being made.
+A folder that is neither empty nor has a `run.json` of ours is left alone.
+Absent on purpose: what the parts are.
+
+Before: `_files`. After: `detector_files`, `detector_run`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from eesvm._files import atomic_write
+from eesvm._validation import InputError
+from eesvm._version import __version__
+
+FORMAT = "eesvm-run"
+FORMAT_VERSION = 1
+NAME = "run.json"
+
+_LEFTOVER = ".part"  # how temporary files of a killed run end
+
+
+class RunFolder:
+    """The state of a run in its output folder."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        if not os.fspath(path):
+            raise InputError("the output folder has an empty name")
+        self.root = Path(path)
+        self._state = self._open()
+        self._known: dict[str, bool] = {}  # parts whose files have been looked at
+
+    def begin(
+        self, command: Sequence[str], options: Mapping[str, Any], inputs: Mapping[str, Any], parts: Iterable[str]
+    ) -> None:
+        """Note what the run is about to do; parts that it does not name stay where they are."""
+        before = {name: self._state.get(name) for name in ("command", "options", "inputs")}
+        now = {"command": list(command), "options": _plain(options), "inputs": _plain(inputs)}
+        if (
+            self._state.get("state") == "done"
+            and before["options"] == now["options"]
+            and before["inputs"] == now["inputs"]
+        ):
+            return  # nothing to note unless something turns out to be missing
+        self._state |= now | {"state": "running", "started": _now(), "planned": list(parts)}
+        self._state.pop("finished", None)
+        self._write()
+
+    def has(self, part: str, key: str) -> bool:
+        """Whether a part with this key is there, with all its files as they were written."""
+        entry = self._state["parts"].get(part)
+        if not isinstance(entry, dict) or entry.get("key") != key:
+            return False
+        if part not in self._known:
+            self._known[part] = self._is_whole(entry)
+        return self._known[part]
+
+    def entry(self, part: str) -> dict[str, Any]:
+        """What is noted about a part."""
+        return self._state["parts"].get(part, {})
+
+    def keep(self, part: str, key: str, files: Iterable[str], seconds: float) -> None:
+        """Note that a part is done."""
+        digests = {name: file_digest(self.root / name) for name in files}
+        self._state["parts"][part] = {
+            "key": key,
+            "files": digests,
+            "seconds": round(seconds, 3),
+            "eesvm_version": __version__,
+        }
+        self._state["state"] = "running"
+        self._known[part] = True
+        self._write()
+
+    def note(self, part: str, **facts: Any) -> None:
+        """Add to what is noted about a part."""
+        self._state["parts"][part] |= facts
+        self._write()
+
+    def files(self, parts: Iterable[str]) -> dict[str, str]:
+        """Files of some parts, with their hashes."""
+        return {name: value for part in parts for name, value in self.entry(part).get("files", {}).items()}
+
+    def end(self, parts: Iterable[str]) -> None:
+        """Note that all is done, and remove the files of parts that are not part of it any more."""
+        kept = {part: self._state["parts"][part] for part in parts}
+        wanted = {name for entry in kept.values() for name in entry["files"]}
+        if self._state["state"] == "done" and set(self._state["parts"]) == set(kept):
+            return
+        for entry in self._state["parts"].values():
+            for name in entry.get("files", {}):
+                if name not in wanted:
+                    _remove(self.root, name)
+        for leftover in [*self.root.glob(f"**/.*{_LEFTOVER}")]:
+            leftover.unlink(missing_ok=True)
+        self._state |= {"parts": kept, "state": "done", "finished": _now()}
+        self._write()
+
+    def checkpoints(self, name: str) -> Path:
+        """A folder for what a part keeps while it is being made."""
+        return self.root / "checkpoints" / name
+
+    def _is_whole(self, entry: dict[str, Any]) -> bool:
+        files = entry.get("files")
+        if not isinstance(files, dict):
+            return False
+        try:
+            return all(file_digest(self.root / name) == digest for name, digest in files.items())
+        except OSError:
+            return False
+
+    def _open(self) -> dict[str, Any]:
+        root, file = self.root, self.root / NAME
+        new = {"format": FORMAT, "format_version": FORMAT_VERSION, "eesvm_version": __version__, "parts": {}}
+        if root.exists() and not root.is_dir():
+            raise InputError(f"{root} already exists and is not a folder")
+        if not file.exists():
+            strangers = (
+                sorted(p.name for p in root.iterdir() if not p.name.endswith(_LEFTOVER)) if root.exists() else []
+            )
+            if strangers:
+                raise InputError(f"{root} is not written to: it holds {strangers[0]}, and no {NAME} of an earlier run")
+            self._make(root)
+            return new
+        if not os.access(root, os.W_OK | os.X_OK):
+            raise InputError(f"cannot write in {root}: no permission")
+        try:
+            state = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            raise InputError(f"{file}: it is damaged, or not a file of eesvm: choose another folder") from None
+        if not isinstance(state, dict) or state.get("format") != FORMAT or not isinstance(state.get("parts"), dict):
+            raise InputError(f"{root} is not written to: its {NAME} is not of a run of eesvm")
+        if state.get("format_version") != FORMAT_VERSION:
+            rule = f"must be {FORMAT_VERSION}, which this eesvm {__version__} goes on with"
+            raise InputError(f"{file}: `format_version` {rule}, got {state.get('format_version')!r}")
+        return state
+
+    def _make(self, root: Path) -> None:
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot create {root}: {error.strerror or error}") from None
+        if not os.access(root, os.W_OK | os.X_OK):
+            raise InputError(f"cannot write in {root}: no permission")
+
+    def _write(self) -> None:
+        with atomic_write(self.root / NAME, text=True) as handle:
+            json.dump(self._state, handle, indent=1, allow_nan=False, ensure_ascii=False)
+            handle.write("\n")
+
+
+def file_digest(path: Path) -> str:
+    """A hash of the content of a file."""
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
+
+
+def _remove(root: Path, name: str) -> None:
+    """A file of ours, and its folders where that leaves them empty."""
+    path = (root / name).resolve()
+    if not path.is_relative_to(root.resolve()):
+        return  # a name that somebody has put into the file
+    path.unlink(missing_ok=True)
+    for folder in path.parents:
+        if folder == root.resolve():
+            break
+        try:
+            folder.rmdir()
+        except OSError:
+            break
+
+
+def _plain(value: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

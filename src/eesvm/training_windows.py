@@ -1,0 +1,278 @@
+"""Training windows: a dataset as one table of described windows, with labels for any class.
+
+In: a dataset and options. Out: `TrainingWindows`: boxes, images and float32 descriptors of all windows of all images
+that can be read, the ground-truth boxes among them, and for any class which windows are its objects, its positives and
+its negatives. Whoever wants to compare trainers or calibrators makes it once.
+Scaling and PCA are fitted to proposals of some random images, and belong to the descriptor from then on.
+Absent on purpose: training, and what is kept where: a `DescriptorCache` keeps windows and descriptors between runs.
+
+Before: `windows`, `descriptors`, `detector_options`. After: `class_training`.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._validation import InputError
+from eesvm.descriptors import PCA, DescriptorCache, MeanNormScaler, Transformed, describe_dataset, make_descriptor
+from eesvm.descriptors.base import Descriptor
+from eesvm.detector_options import DescriptorOptions, DetectorOptions, WindowOptions
+from eesvm.mining import overlap_with
+from eesvm.rows import PartedRows
+from eesvm.structures import Dataset, ImageRecord, Instance, Problem, Windows
+from eesvm.windows import propose_dataset
+
+POSITIVE, NEITHER, NEGATIVE = 1, 0, -1
+
+_SAMPLE_IMAGES = 150  # that scaling and PCA are fitted on
+_SAMPLE_WINDOWS = 80  # of each
+_MEMORY_BYTES = 4 << 30  # of descriptors that are held in memory; more go to a temporary file
+
+_logger = logging.getLogger("eesvm")
+
+StageProgress = Callable[[str, int, int], object]  # stage, done, of how many
+
+
+@dataclass(frozen=True)
+class TrainingWindows:
+    """All windows of all images, image after image; row i of every table is window i."""
+
+    records: tuple[ImageRecord, ...]  # the images that could be read
+    starts: NDArray[np.int64]  # (images + 1,) the windows of image k are starts[k] : starts[k + 1]
+    boxes: NDArray[np.float64]  # (n, 4)
+    instance: NDArray[np.int64]  # (n,) index of the instance whose ground-truth box it is, -1 for a proposal
+    descriptors: NDArray[np.float32]  # (n, d), in memory or mapped
+    descriptor: Descriptor = field(repr=False)  # what made them
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    @cached_property
+    def image(self) -> NDArray[np.int64]:
+        """(n,) which image each window belongs to."""
+        return np.repeat(np.arange(len(self.records)), np.diff(self.starts))
+
+    @cached_property
+    def image_ids(self) -> NDArray[np.str_]:
+        """(images,) their names."""
+        return np.array([record.image_id for record in self.records], dtype=np.str_)
+
+    @cached_property
+    def _instances(self) -> list[dict[int, Instance]]:
+        return [{instance.index: instance for instance in record.instances} for record in self.records]
+
+    def objects(self, class_name: str) -> tuple[NDArray[np.int64], tuple[Instance, ...]]:
+        """Windows and instances of a class that can be exemplars: neither difficult nor groups."""
+        rows, found = [], []
+        truth = np.flatnonzero(self.instance >= 0)
+        for row, k, index in zip(
+            truth.tolist(), self.image[truth].tolist(), self.instance[truth].tolist(), strict=True
+        ):
+            instance = self._instances[k][index]
+            if instance.class_name == class_name and not instance.is_difficult:
+                rows.append(row)
+                found.append(instance)
+        return np.array(rows, dtype=np.int64), tuple(found)
+
+    def overlap(self, class_name: str, with_difficult: bool = True) -> NDArray[np.float64]:
+        """(n,) the largest IoU of each window with an object of the class, difficult ones and groups included."""
+        overlaps = np.zeros(len(self))
+        for k, record in enumerate(self.records):
+            objects = [
+                instance.box
+                for instance in record.instances
+                if instance.class_name == class_name
+                and (with_difficult or not (instance.is_difficult or instance.is_crowd))
+            ]
+            if objects:
+                part = slice(self.starts[k], self.starts[k + 1])
+                overlaps[part] = overlap_with(self.boxes[part], np.array(objects))
+        return overlaps
+
+    def labels(self, class_name: str, positive_overlap: float = 0.5, negative_overlap: float = 0.2) -> NDArray[np.int8]:
+        """(n,) POSITIVE, NEGATIVE or NEITHER; what overlaps difficult objects or groups only is never a positive."""
+        labels = np.zeros(len(self), dtype=np.int8)
+        labels[self.overlap(class_name, with_difficult=False) >= positive_overlap] = POSITIVE
+        labels[self.overlap(class_name) <= negative_overlap] = NEGATIVE
+        return labels
+
+    def rows(self, is_wanted: NDArray[np.bool_]) -> PartedRows:
+        """The descriptors of some windows, image by image and without a copy."""
+        bounds = list(zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True))
+        return PartedRows([self.descriptors[a:b] for a, b in bounds], [is_wanted[a:b] for a, b in bounds])
+
+    def of_images(self, chosen: Sequence[int]) -> TrainingWindows:
+        """The table of some images, by their positions; for splits of a training set."""
+        parts = [slice(self.starts[k], self.starts[k + 1]) for k in chosen]
+        rows = np.concatenate([np.arange(part.start, part.stop) for part in parts]).astype(np.int64)
+        return replace(
+            self,
+            records=tuple(self.records[k] for k in chosen),
+            starts=np.concatenate([[0], np.cumsum([part.stop - part.start for part in parts])]).astype(np.int64),
+            boxes=self.boxes[rows],
+            instance=self.instance[rows],
+            descriptors=self.descriptors[rows],
+        )
+
+
+def training_windows(
+    dataset: Dataset | Sequence[ImageRecord],
+    options: DetectorOptions | None = None,
+    *,
+    cache: DescriptorCache | None = None,
+    descriptor: Descriptor | None = None,
+    progress: StageProgress | None = None,
+    problems: list[Problem] | None = None,
+) -> TrainingWindows:
+    """Propose and describe the windows of all images.
+
+    Parameters
+    ----------
+    cache : where windows and descriptors are kept, and taken from.
+    descriptor : a descriptor that is ready; default: `fit_descriptor` makes one.
+    progress : called with a stage, "windows", "scaling" or "descriptors", images done, and their number.
+    problems : a list that receives a `Problem` for each skipped image; without one they are logged.
+    """
+    options = DetectorOptions() if options is None else options
+    windows = list(propose_windows(dataset, options.windows, options.n_jobs, True, cache, progress, problems))
+    if not windows:
+        raise InputError("none of the images can be read: there is nothing to train on")
+    if descriptor is None:
+        descriptor = fit_descriptor(dataset, windows, options, cache=cache, progress=progress)
+    return describe_windows(dataset, windows, descriptor, cache=cache, progress=progress, problems=problems)
+
+
+def propose_windows(
+    dataset: Dataset | Sequence[ImageRecord],
+    options: WindowOptions,
+    n_jobs: int | None = None,
+    include_ground_truth: bool = False,
+    cache: DescriptorCache | None = None,
+    progress: StageProgress | None = None,
+    problems: list[Problem] | None = None,
+) -> Iterator[Windows]:
+    """`propose_dataset` with options; `n_jobs` None is one process per core."""
+    return propose_dataset(
+        dataset,
+        include_ground_truth=include_ground_truth,
+        n_jobs=-1 if n_jobs is None else n_jobs,
+        cache=cache,
+        progress=_of_stage(progress, "windows"),
+        problems=problems,
+        **vars(options),
+    )
+
+
+def plain_descriptor(options: DescriptorOptions) -> Descriptor:
+    """The descriptor that the options name, before scaling and PCA."""
+    extra: dict[str, Any] = {} if options.size is None else {"size": options.size}
+    return make_descriptor(options.name, options.mode, options.backbone, options.layer, **extra)
+
+
+def fit_descriptor(
+    dataset: Dataset | Sequence[ImageRecord],
+    windows: Sequence[Windows],
+    options: DetectorOptions,
+    *,
+    plain: Descriptor | None = None,
+    cache: DescriptorCache | None = None,
+    progress: StageProgress | None = None,
+) -> Transformed:
+    """The descriptor, followed by a PCA and a scaling that are fitted to proposals of random images."""
+    plain = plain_descriptor(options.descriptor) if plain is None else plain
+    wanted = options.descriptor
+    if wanted.n_components is None and wanted.mean_norm is None:
+        return Transformed(plain)
+    sample = _sample(windows, options.random_state)
+    described = describe_dataset(
+        dataset, sample, plain, cache=cache, progress=_of_stage(progress, "scaling", len(sample)), problems=[]
+    )
+    tables = [np.asarray(item.descriptors) for item in described]
+    if not tables:
+        raise InputError("none of the images can be described: there is nothing to train on")
+    rows = np.concatenate(tables)
+    return Transformed(plain, *_fit_transforms(rows, wanted))
+
+
+def describe_windows(
+    dataset: Dataset | Sequence[ImageRecord],
+    windows: Sequence[Windows],
+    descriptor: Descriptor,
+    *,
+    cache: DescriptorCache | None = None,
+    progress: StageProgress | None = None,
+    problems: list[Problem] | None = None,
+) -> TrainingWindows:
+    """Fill the table; images that cannot be described are left out."""
+    n_rows = sum(len(item) for item in windows)
+    table = _empty_table(n_rows, descriptor.dimension)
+    records = {record.image_id: record for record in dataset}
+    kept: list[Windows] = []
+    end = 0
+    for item in describe_dataset(
+        dataset, windows, descriptor, cache=cache, progress=_of_stage(progress, "descriptors"), problems=problems
+    ):
+        table[end : end + len(item.windows)] = item.descriptors
+        end += len(item.windows)
+        kept.append(item.windows)
+    if not kept:
+        raise InputError("none of the images can be described: there is nothing to train on")
+    return TrainingWindows(
+        records=tuple(records[item.image_id] for item in kept),
+        starts=np.concatenate([[0], np.cumsum([len(item) for item in kept])]).astype(np.int64),
+        boxes=np.concatenate([item.boxes for item in kept]),
+        instance=np.concatenate([item.instance for item in kept]),
+        descriptors=table[:end],
+        descriptor=descriptor,
+    )
+
+
+def _sample(windows: Sequence[Windows], random_state: int) -> list[Windows]:
+    """Some proposals of some images; ground truth stays out, so that annotations do not change the descriptor."""
+    random = np.random.default_rng(random_state)
+    order = np.sort(random.permutation(len(windows))[:_SAMPLE_IMAGES])
+    sample = []
+    for k in order.tolist():
+        proposals = np.flatnonzero(windows[k].instance < 0)
+        chosen = np.sort(random.permutation(proposals)[:_SAMPLE_WINDOWS])
+        if len(chosen):
+            sample.append(Windows(windows[k].image_id, windows[k].boxes[chosen], windows[k].instance[chosen]))
+    return sample
+
+
+def _fit_transforms(rows: NDArray[np.float32], options: DescriptorOptions) -> list[MeanNormScaler | PCA]:
+    transforms: list[MeanNormScaler | PCA] = []
+    if options.n_components is not None and options.n_components < rows.shape[1]:
+        n = min(options.n_components, len(rows) - 1)
+        if n < options.n_components:
+            _logger.warning("a PCA with %d components needs more windows: %d are used", options.n_components, n)
+        pca = PCA(max(1, n)).fit(rows)
+        rows = pca.transform(rows)
+        transforms.append(pca)
+    if options.mean_norm is not None:
+        transforms.append(MeanNormScaler(options.mean_norm).fit(rows))
+    return transforms
+
+
+def _empty_table(n_rows: int, n_columns: int) -> NDArray[np.float32]:
+    """In memory, or mapped from a file that is gone with the table."""
+    if 4 * n_rows * n_columns <= _MEMORY_BYTES:
+        return np.empty((n_rows, n_columns), dtype=np.float32)
+    with tempfile.TemporaryFile(prefix="eesvm-descriptors-") as handle:
+        return np.memmap(handle, dtype=np.float32, mode="w+", shape=(n_rows, n_columns))
+
+
+def _of_stage(
+    progress: StageProgress | None, stage: str, total: int | None = None
+) -> Callable[[int, int], object] | None:
+    if progress is None:
+        return None
+    return lambda done, n: progress(stage, done, n if total is None else total)
