@@ -198,7 +198,7 @@ def command() -> str:
     for word in given:
         if word in ("--resume", "--output", "--scratch"):
             next(given, None)
-        elif not word.startswith(("--resume=", "--output=", "--scratch=")):
+        elif word != "--render" and not word.startswith(("--resume=", "--output=", "--scratch=")):
             shown.append(word)
     return shlex.join(["python", "benchmarks/bench_solver.py", *shown])
 

@@ -212,7 +212,7 @@ class ExactSearch:
                 break
             lag, enough = 1, _PROGRESS * (self.loss - paid - best[0])
             if is_root:
-                lag, enough = _PATIENCE, min(enough, _LEAST_PROGRESS * self.loss)
+                lag, enough = _PATIENCE, min(enough, _LEAST_PROGRESS * self.loss) * n_iterations / _ROUND
             if len(bounds) > lag and bounds[-1] - bounds[-1 - lag] < enough:
                 break
             if not is_root and len(bounds) >= _NODE_ROUNDS:
