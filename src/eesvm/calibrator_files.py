@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from eesvm._files import atomic_write
+from eesvm._tensors import read_tensors
 from eesvm._validation import InputError
 from eesvm._version import __version__
 from eesvm.calibration.base import ScoreCalibrator
@@ -107,18 +107,7 @@ def load_arrays(
     path: str | os.PathLike[str], format_name: str, version: int, expected: Mapping[str, np.dtype[Any]]
 ) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """The arrays and texts that `save_arrays` wrote; they must have the expected names and dtypes, and no NaN."""
-    try:
-        with open(path, "rb"):
-            pass
-        with safe_open(path, framework="numpy") as handle:
-            arrays = {name: handle.get_tensor(name) for name in handle.keys()}  # noqa: SIM118
-            metadata = handle.metadata() or {}
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
-    except OSError as error:
-        raise InputError(f"{path}: it cannot be read ({error.strerror or error})") from None
-    except (SafetensorError, ValueError, TypeError, KeyError, AttributeError):
-        raise InputError(f"{path}: it is not a safetensors file, or it is damaged") from None
+    arrays, metadata = read_tensors(path)
     if metadata.get("format") != format_name:
         raise InputError(f'{path}: it must have "format": "{format_name}", got {metadata.get("format")!r}')
     if metadata.get("format_version") != str(version):

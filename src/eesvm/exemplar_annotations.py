@@ -23,13 +23,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from eesvm import transfer
 from eesvm._extras import optional_module
 from eesvm._files import atomic_write
 from eesvm._problems import reason
+from eesvm._tensors import read_tensors
 from eesvm._validation import InputError
 from eesvm._version import __version__
 from eesvm.images import read_image
@@ -165,7 +165,7 @@ class _Reader:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.arrays, metadata = self._open()
+        self.arrays, metadata = read_tensors(self.file)
         if metadata.get("format") != FORMAT:
             raise InputError(f'{file}: it holds no annotations: there is no "format": "{FORMAT}"')
         if metadata.get("format_version") != str(FORMAT_VERSION):
@@ -245,16 +245,3 @@ class _Reader:
 
     def fail(self, name: str, rule: str) -> NoReturn:
         raise InputError(f"{self.file}: `{name}` {rule}")
-
-    def _open(self) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-        try:
-            with open(self.file, "rb"):
-                pass
-            with safe_open(self.file, framework="numpy") as handle:
-                return {name: handle.get_tensor(name) for name in handle.keys()}, handle.metadata() or {}  # noqa: SIM118
-        except FileNotFoundError:
-            raise InputError(f"{self.file}: there is no such file") from None
-        except OSError as error:
-            raise InputError(f"{self.file}: it cannot be read ({error.strerror or error})") from None
-        except (SafetensorError, ValueError, TypeError, KeyError, AttributeError):
-            raise InputError(f"{self.file}: it is not a safetensors file, or it is damaged") from None

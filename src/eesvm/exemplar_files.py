@@ -20,10 +20,10 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from eesvm._files import atomic_write
+from eesvm._tensors import read_tensors
 from eesvm._validation import InputError
 from eesvm._version import __version__
 from eesvm.exemplar_lda import ExemplarLDA
@@ -110,7 +110,7 @@ class _Reader:
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self.arrays, metadata = self._open()
+        self.arrays, metadata = read_tensors(self.file)
         if metadata.get("format") != FORMAT:
             raise InputError(f'{file}: it holds no exemplars: there is no "format": "{FORMAT}"')
         version = metadata.get("format_version")
@@ -191,19 +191,6 @@ class _Reader:
 
     def fail(self, name: str, rule: str) -> NoReturn:
         raise InputError(f"{self.file}: `{name}` {rule}")
-
-    def _open(self) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-        try:
-            with open(self.file, "rb"):
-                pass
-            with safe_open(self.file, framework="numpy") as handle:
-                return {name: handle.get_tensor(name) for name in handle.keys()}, handle.metadata() or {}  # noqa: SIM118
-        except FileNotFoundError:
-            raise InputError(f"{self.file}: there is no such file") from None
-        except OSError as error:
-            raise InputError(f"{self.file}: it cannot be read ({error.strerror or error})") from None
-        except (SafetensorError, ValueError, TypeError, KeyError, AttributeError):
-            raise InputError(f"{self.file}: it is not a safetensors file, or it is damaged") from None
 
     def _parse(self, text: str) -> dict[str, Any]:
         try:
