@@ -21,11 +21,11 @@ CLAIMS = (
 Line = dict
 
 
-def page(lines: Sequence[Line], sets: Sequence[str], recipes: Sequence[str]) -> str:
+def page(lines: Sequence[Line], sets: Sequence[str], recipes: Sequence[str], command: str) -> str:
     found = [name for name in sets if any(line["set"] == name for line in lines)]
     parts = [
         "# Detection with every calibration",
-        f"`python benchmarks/bench_detection.py`, {machine()}.",
+        f"`{command}`, {machine()}.",
         _how(lines, found),
         *(_set_table(lines, name) for name in found),
         _claims(lines, found),

@@ -70,7 +70,8 @@ def main() -> None:
             if todo and not arguments.render:
                 measure(name, split, todo, arguments)
     lines = [json.loads(line) for line in arguments.resume.read_text().splitlines()]
-    text = page(lines, arguments.sets, tuple(arguments.recipes))
+    command = f"python benchmarks/bench_detection.py --images {arguments.images} --classes {arguments.classes}"
+    text = page(lines, arguments.sets, tuple(arguments.recipes), command)
     if arguments.output:
         arguments.output.mkdir(parents=True, exist_ok=True)
         (arguments.output / "detection.md").write_text(text)

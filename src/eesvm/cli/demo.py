@@ -19,9 +19,9 @@ found, which training object each detection looks like, and what was carried ove
 
 With --scores no image is touched: the thresholds of detectors whose scores are given, as for any other OR of detectors.
 
-examples:
+example:
   eesvm demo -o demo
-  eesvm demo --scores -o demo
+  eesvm demo --scores -o scores
 """
 
 
