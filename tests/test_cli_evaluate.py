@@ -38,13 +38,13 @@ def read_csv(path):
 
 
 @pytest.fixture(scope="module")
-def test_half():
+def unseen_half():
     return select(make_scenes(), split="test")
 
 
 @pytest.fixture
-def detections(tmp_path, test_half):
-    write_csv_detections(tmp_path / "found.csv", guesses(test_half))
+def detections(tmp_path, unseen_half):
+    write_csv_detections(tmp_path / "found.csv", guesses(unseen_half))
     return str(tmp_path / "found.csv")
 
 
@@ -58,11 +58,11 @@ def fails(capsys, *arguments, status=1):
     return err.removeprefix("eesvm: error: ").rstrip("\n")
 
 
-def test_scenes_agree_with_the_library(capsys, tmp_path, test_half, detections):
+def test_scenes_agree_with_the_library(capsys, tmp_path, unseen_half, detections):
     out = tmp_path / "out"
     assert main(["evaluate", detections, "scenes", "--split", "test", "-o", str(out), "--intervals", "50"]) == 0
     text = capsys.readouterr().out
-    report = evaluate_detections(test_half, guesses(test_half), n_resamples=50)
+    report = evaluate_detections(unseen_half, guesses(unseen_half), n_resamples=50)
     assert text.startswith(
         "scenes\nPASCAL VOC since 2010: area under the monotone precision-recall curve. IoU 0.5; 60 images"
     )
@@ -75,7 +75,7 @@ def test_scenes_agree_with_the_library(capsys, tmp_path, test_half, detections):
         "precision_recall_voc10.png, voc10.csv\n"
     )
     rows = read_csv(out / "voc10.csv")
-    assert [row["class"] for row in rows] == [*test_half.classes, "all"]
+    assert [row["class"] for row in rows] == [*unseen_half.classes, "all"]
     assert float(rows[-1]["average_precision"]) == report.mean_average_precision
     assert float(rows[-1]["average_precision_low"]) == report.interval.low
     assert (out / "precision_recall_voc10.png").read_bytes().startswith(b"\x89PNG")
@@ -91,13 +91,13 @@ def test_scenes_agree_with_the_library(capsys, tmp_path, test_half, detections):
     assert capsys.readouterr().out == ""
 
 
-def test_all_protocols_and_json(capsys, tmp_path, test_half, detections):
+def test_all_protocols_and_json(capsys, tmp_path, unseen_half, detections):
     arguments = ["evaluate", detections, "scenes", "--split", "test", "--protocol", "all", "--intervals", "20"]
     assert main([*arguments, "--json", "-o", str(tmp_path / "out")]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [report["protocol"] for report in document["reports"]] == ["voc07", "voc10", "ilsvrc", "coco"]
     for report in document["reports"]:
-        mine = evaluate_detections(test_half, guesses(test_half), protocol=report["protocol"])
+        mine = evaluate_detections(unseen_half, guesses(unseen_half), protocol=report["protocol"])
         assert report["mean_average_precision"] == mine.mean_average_precision
         assert (report["interval"] is None) == (report["protocol"] == "coco")
     assert {row["among"] for row in document["errors"]} == {"top", "all"}
