@@ -252,11 +252,9 @@ class _TestWindows:
         if how is None:
             return ()
         raw = self.raw[row : row + 1, how.used]
-        winner = int(how(raw, self.boxes[row : row + 1])[1][0])
         if isinstance(how.calibrator, CooccurrenceCalibrator):  # its scores are sums over exemplars: there is no second
-            return (winner,)
-        order = how.used[np.lexsort((-raw[0], -how.calibrator.transform(raw)[0]))][: n_best + 1].tolist()
-        return (winner, *[j for j in order if j != winner][: n_best - 1])
+            return (int(how(raw, self.boxes[row : row + 1])[1][0]),)
+        return tuple(how.best(raw, n_best)[0][0].tolist())
 
 
 def transfer_choices(
