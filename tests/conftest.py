@@ -1,0 +1,52 @@
+"""Fixtures that several test modules share: a real browser, and a page that is watched."""
+
+import os
+import shutil
+from urllib.parse import urlsplit
+
+import pytest
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless Chromium; skips where there is none."""
+    if CHROMIUM is None:
+        pytest.skip("no Chromium on this machine: install it, or set CHROMIUM to its path")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright")
+    with sync_api.sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def open_page(browser):
+    """Opens pages; the test fails if one of them complains on its console or asks for anything from outside.
+
+    `open_page(width=1200, height=900, **options of the browser context)` gives a page of playwright. What it said is in
+    `page.complaints`; a test that provokes a complaint on purpose takes it out of there.
+    """
+    contexts, complaints = [], []
+
+    def open_page(width=1200, height=900, **options):
+        context = browser.new_context(viewport={"width": width, "height": height}, **options)
+        contexts.append(context)
+        context.set_default_timeout(20_000)
+        page = context.new_page()
+        page.complaints = complaints
+        page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: complaints.append(request.url) if _is_outside(request.url) else None)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not complaints
+
+
+def _is_outside(url):
+    parts = urlsplit(url)
+    return parts.scheme in ("http", "https", "ws", "wss") and parts.hostname not in ("127.0.0.1", "localhost", "::1")
