@@ -33,6 +33,8 @@ quick = settings(max_examples=150, deadline=None, suppress_health_check=list(Hea
 # Ways to a proof that the search would rarely take by itself on problems small enough for a reference.
 WAYS = {
     "as it likes": {},
+    "without shares": {"_PLAIN_WORK": math.inf},
+    "without shares, which gives up": {"_PLAIN_WORK": 50.0},
     "splits only": {"_DIVE_GAP": -1.0, "_EARLY_WORK": math.inf},
     "dives only": {"_DIVE_GAP": math.inf, "_PATIENCE": 1, "_PROGRESS": math.inf, "_ROUND": 2},
     "dives that give up": {"_DIVE_GAP": math.inf, "_DIVE_WORK": 50.0, "_ROUND": 1, "_PROGRESS": math.inf},
@@ -46,6 +48,12 @@ def tangled(seed, n_exemplars=8, n_positives=24, n_negatives=60, **options):
     random = np.random.default_rng(seed)
     positives = random.normal(0.4, 1, (n_positives, n_exemplars)).astype(np.float32)
     return CalibrationProblem(positives, random.normal(size=(n_negatives, n_exemplars)).astype(np.float32), **options)
+
+
+@pytest.fixture(autouse=True)
+def shares_are_needed(monkeypatch):
+    """Problems as small as these are settled by prices alone, and what these tests are about would never be seen."""
+    monkeypatch.setattr(branching, "_PLAIN_WORK", 0)
 
 
 @pytest.fixture(params=WAYS)
@@ -69,7 +77,21 @@ def test_equals_brute_force_and_proves_it(problem, min_recall):
         assert verify(problem, result).problems == []
 
 
-@quick
+@thorough
+@given(problems(bounds=True), st.sampled_from([50.0, math.inf]))
+def test_prices_alone_prove_the_same(problem, budget):
+    best = reference.brute_force(problem, 1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(branching, "_PLAIN_WORK", budget)
+        result = solve_or_none(problem)
+    assert (result is None) == (best is None)
+    if result is not None:
+        assert result.lower_bound == result.loss == pytest.approx(best, abs=1e-9)
+        check_evidence(problem, result, 1.0)
+        assert verify(problem, result).problems == []
+
+
+@thorough
 @given(problems(bounds=True, weights=False), st.sampled_from(RECALL_FLOORS))
 def test_levels_that_are_too_dear_may_be_left_out(problem, min_recall):
     """As for tables so large that the order of all negatives would take too much memory."""
@@ -81,6 +103,17 @@ def test_levels_that_are_too_dear_may_be_left_out(problem, min_recall):
     if result is not None:
         assert (result.loss, result.status) == (expected.loss, "optimal")
         assert verify(problem, result).problems == []
+
+
+def test_pairs_that_ranking_leaves_out_are_in_the_certificate(monkeypatch):
+    negatives = np.zeros((2, 4), dtype=np.float32)
+    negatives[1, 3] = -0.5  # the others accept both, for more than the solution costs
+    problem = CalibrationProblem(np.zeros((4, 4), dtype=np.float32), negatives)
+    monkeypatch.setattr(ranks, "_MUCH", 0)
+    result = solve(problem, min_recall=0.75)
+    assert (result.loss, result.lower_bound) == (1, 1)
+    np.testing.assert_array_equal(result.certificate.ceiling, np.zeros(4))
+    assert verify(problem, result).problems == []
 
 
 def test_what_is_left_out_is_more_than_a_solution_costs(monkeypatch):
@@ -125,6 +158,10 @@ def test_the_ways_are_what_they_are_called(way):
         assert (statistics["splits"], statistics["dives"]) == (0, 1)
     elif way == "dives between rounds that give up":
         assert statistics["dives"] > 2
+    elif way == "without shares":
+        assert (statistics["ascent_rounds"], statistics["dives"]) == (0, 1)
+    elif way == "without shares, which gives up":
+        assert min(statistics["ascent_rounds"], statistics["dives"]) > 0
     elif way == "dives that give up":
         assert min(statistics["splits"], statistics["dives"]) > 0
 

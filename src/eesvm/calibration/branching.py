@@ -38,6 +38,7 @@ _FIRST_MOVES, _MOVES = 400, 100  # of each walker at the beginning, and in each 
 _WIDE_GAP, _MANY_MOVES = 0.1, 300  # of the loss, at which walkers make more moves
 _IDLE_ROUNDS, _FEW_MOVES = 20, 60  # rounds without a better solution, after which walkers make fewer moves
 _DIVE_WORK = 2e8  # numbers looked at in a search that is given up
+_PLAIN_WORK = 1e8  # numbers looked at in a search without shares: a problem that is easy without them needs none
 _EARLY_WORK = 1e7  # numbers that the ascent looks at before its box is searched for the first time, then twice as many
 _EARLY_DIVES = 1.0, 0.2  # of what the ascent has looked at: what a search of the root, of other boxes, may look at
 _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth first; adapts to what succeeds
@@ -160,6 +161,9 @@ class ExactSearch:
         self._try(leaf.box.lowest)
         reduced = reduce(self.ranked, leaf.box)
         ascent = Ascent(reduced, self.quantum, self.workers)
+        if leaf.node == 0 and self._dive_without_shares(leaf, ascent):
+            self._record()
+            return
         if leaf.shares is None:
             ascent.begin(self.ranked.order)
         else:
@@ -173,6 +177,18 @@ class ExactSearch:
         else:
             self._halve(leaf, ascent, evaluation)
         self._record()
+
+    def _dive_without_shares(self, root: Leaf, ascent: Ascent) -> bool:
+        """Search the whole problem by prices alone, as Algorithm 1 does; whether that has settled it."""
+        if not self.must_cover_all or _PLAIN_WORK == 0:
+            return False
+        before = root.shares, root.price, root.owner
+        nothing = ascent.evaluate()
+        root.shares, root.price, root.owner = ascent.shares(nothing), 0.0, -1
+        if self._dive(Dive(self.ranked, root, ascent, nothing, self.quantum), _PLAIN_WORK):
+            return True
+        root.shares, root.price, root.owner = before
+        return False
 
     def _climb(self, leaf: Leaf, ascent: Ascent) -> Evaluation | None:
         """Rounds of ascent, until the leaf is closed, more rounds bring little, or a limit is reached.

@@ -19,7 +19,7 @@ from eesvm._validation import FloatArray
 from eesvm.calibration.ascent import Shares
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.calibration.ranks import FORBIDDEN, RankedProblem
+from eesvm.calibration.ranks import RankedProblem
 from eesvm.calibration.reduce import Box
 
 
@@ -114,12 +114,18 @@ class Proof:
         )
 
     def _ceiling(self, problem: CalibrationProblem, ranked: RankedProblem) -> FloatArray:
-        """(E,) the highest score among the pairs that the cutoff has put outside the box of the root."""
+        """(E,) the highest score among the pairs that the cutoff has put outside the box of the root.
+
+        Pairs that ranking has left out as useless are among them; pairs that the problem forbids are not.
+        """
         ceiling = np.full(ranked.n_exemplars, -np.inf, dtype=problem.positive_scores.dtype)
         if self.cutoff < math.inf:
             for j in range(ranked.n_exemplars):
-                dead = (ranked.delta[:, j] > self.highest[j]) & (ranked.delta[:, j] != FORBIDDEN)
-                ceiling[j] = problem.positive_scores[dead, j].max(initial=-np.inf)
+                scores = problem.positive_scores[:, j]
+                is_dead = (ranked.delta[:, j] > self.highest[j]) & (scores > problem.lower_thresholds[j])
+                if problem.forbidden is not None:
+                    is_dead &= ~problem.forbidden[:, j]
+                ceiling[j] = scores[is_dead].max(initial=-np.inf)
         return ceiling
 
     def cut_off(self, cutoff: float, box: Box) -> None:
