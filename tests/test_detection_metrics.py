@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 from dataset_files import real_data
 from eesvm import InputError, metrics
@@ -471,6 +472,26 @@ def test_coco_on_photographs(tmp_path):
     write_coco_results(tmp_path / "found.json", detections, annotations)
     report = evaluate_detections(dataset, detections, protocol="coco")
     assert_same(report, official_coco(annotations, tmp_path / "found.json"))
+
+
+def test_the_area_that_a_file_states_decides_what_is_small(tmp_path):
+    """A box of 60 x 60 whose polygon is said to cover 500 pixels is small, as in the official code."""
+    Image.new("RGB", (100, 100)).save(tmp_path / "a.png")
+    entry = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [10, 10, 60, 60], "area": 500.5, "iscrowd": 0}
+    document = {
+        "images": [{"id": 1, "file_name": "a.png", "width": 100, "height": 100}],
+        "categories": [{"id": 1, "name": "cat"}],
+        "annotations": [entry],
+    }
+    (tmp_path / "truth.json").write_text(json.dumps(document))
+    dataset = open_dataset(tmp_path / "truth.json")
+    detections = [found("1", ("cat", 0.5, np.array([10.0, 10, 70, 70])))]
+    write_coco_results(tmp_path / "found.json", detections, tmp_path / "truth.json")
+    report = evaluate_detections(dataset, detections, protocol="coco")
+    assert_same(report, official_coco(tmp_path / "truth.json", tmp_path / "found.json"))
+    assert report.values["APs"] == 1
+    write_coco(dataset, tmp_path / "again.json")
+    assert json.loads((tmp_path / "again.json").read_text())["annotations"][0]["area"] == 500.5
 
 
 def test_coco_with_difficult_objects_and_nothing_at_all():

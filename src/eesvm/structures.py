@@ -41,6 +41,7 @@ class Instance:
     is_truncated: bool = False
     is_crowd: bool = False
     pose: str | None = None
+    area: float | None = None  # in pixels, where the file states it: COCO sorts objects into small and large by it
     metadata: Mapping[str, Any] = field(default_factory=dict)  # free: subcategory, attributes, ...
     source: str = ""  # the file, and line where there is one, that it comes from
 

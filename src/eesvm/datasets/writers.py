@@ -171,9 +171,12 @@ def _coco_annotations(
 def _coco_shape(instance: Instance) -> dict[str, Any]:
     mask = None if instance.mask is None else instance.mask()
     box = coco_box(instance.box)
+    area = instance.area
+    if area is None:
+        area = box[2] * box[3] if mask is None else int(np.count_nonzero(mask))
     shape: dict[str, Any] = {
         "bbox": box,
-        "area": box[2] * box[3] if mask is None else int(np.count_nonzero(mask)),
+        "area": area,
         "iscrowd": int(instance.is_crowd),
     }
     if mask is not None:

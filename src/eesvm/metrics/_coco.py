@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from eesvm._extras import optional_module
 from eesvm.metrics._tables import Tables
+from eesvm.structures import Instance
 
 _RANGES = {"s": 1, "m": 2, "l": 3}  # small, medium, large: their places in COCO's list of areas, 0 is all of them
 _LIMITS = {1: 0, 10: 1, 100: 2}  # most detections per image and class: their places in COCO's list
@@ -106,7 +107,7 @@ def _document(tables: Tables) -> dict[str, Any]:
             "image_id": image,
             "category_id": class_id + 1,
             "bbox": box,
-            "area": box[2] * box[3] if instance.mask is None else int(np.count_nonzero(instance.mask())),
+            "area": _area(instance, box),
             "iscrowd": int(is_ignored),
         }
         for number, ((image, class_id, box, is_ignored), instance) in enumerate(
@@ -119,6 +120,13 @@ def _document(tables: Tables) -> dict[str, Any]:
     ]
     categories = [{"id": k, "name": name} for k, name in enumerate(tables.class_names, start=1)]
     return {"info": {}, "images": images, "categories": categories, "annotations": annotations}
+
+
+def _area(instance: Instance, box: list[float]) -> float:
+    """What decides whether an object is small, medium or large: what its file says, else its mask, else its box."""
+    if instance.area is not None:
+        return instance.area
+    return box[2] * box[3] if instance.mask is None else int(np.count_nonzero(instance.mask()))
 
 
 def _results(tables: Tables) -> list[dict[str, Any]]:
