@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all lint bench bench-solver clean
+.PHONY: demo test test-all lint docs bench bench-solver clean
 
 # The stamp makes an interrupted set-up start again instead of counting as done.
 .venv: .venv/.installed
@@ -25,6 +25,16 @@ lint: .venv
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Every page anew, so that no table of contents is old; examples that have not changed are not run again. A minute or two
+# the first time. Once installed it needs no network.
+docs: .venv .venv/.docs-installed
+	$(BIN)/sphinx-build -E -a -W --keep-going --quiet -b html docs docs/_build/html
+	@echo "look at docs/_build/html/index.html"
+
+.venv/.docs-installed: .venv/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $@
+
 bench: .venv
 	$(BIN)/python benchmarks/bench_search.py
 	$(BIN)/python benchmarks/bench_windows.py
@@ -40,4 +50,4 @@ bench-solver: .venv .venv/bench
 		highspy ortools absl-py immutabledict 'protobuf>=6.33.1,<6.34'
 
 clean:
-	rm -rf .venv demo build .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv demo build docs/_build docs/gallery docs/measurements .pytest_cache .ruff_cache .mypy_cache .hypothesis

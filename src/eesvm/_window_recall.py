@@ -40,6 +40,7 @@ class WindowRecall:
 
     @property
     def windows_per_image(self) -> float:
+        """Mean number of proposals."""
         return self.n_windows / self.n_images if self.n_images else float("nan")
 
 

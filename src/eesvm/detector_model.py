@@ -44,6 +44,7 @@ class ClassModel:
 
     @property
     def n_exemplars(self) -> int:
+        """How many exemplars the class has."""
         return len(self.exemplars.coef_)
 
     def fit_missing(self, name: str, options: DetectorOptions) -> None:

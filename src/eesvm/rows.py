@@ -49,13 +49,16 @@ class ArrayRows:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
         return self.values.shape[0], self.values.shape[1]
 
     def blocks(self, n_rows: int) -> Iterator[tuple[int, F32]]:
+        """(first row, rows) from the first row to the last, at most about `n_rows` at a time."""
         for start in range(0, len(self.values), n_rows):
             yield start, _float32(self.values[start : start + n_rows])
 
     def take(self, indices: NDArray[np.int64]) -> F32:
+        """The rows with these indices, which are increasing."""
         return _float32(self.values[indices])
 
 
@@ -78,6 +81,7 @@ class PartedRows:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
         return int(self.starts[-1]), self.parts[0].shape[1]
 
     @property
@@ -86,6 +90,7 @@ class PartedRows:
         return np.repeat(np.arange(len(self.parts)), np.diff(self.starts))
 
     def blocks(self, n_rows: int) -> Iterator[tuple[int, F32]]:
+        """(first row, rows) from the first row to the last, at most about `n_rows` at a time."""
         n_parts = len(self.parts)
         first = 0
         while first < n_parts:  # as many whole parts as make a block; at least one, and a large one in pieces
@@ -97,6 +102,7 @@ class PartedRows:
             first += len(rows)
 
     def take(self, indices: NDArray[np.int64]) -> F32:
+        """The rows with these indices, which are increasing."""
         taken = np.empty((len(indices), self.shape[1]), dtype=np.float32)
         bounds = np.searchsorted(indices, self.starts)
         for number, (low, high) in enumerate(pairwise(bounds)):
@@ -118,6 +124,7 @@ class StreamedRows:
     shape: tuple[int, int]
 
     def blocks(self, n_rows: int) -> Iterator[tuple[int, F32]]:
+        """(first row, rows) from the first row to the last, at most about `n_rows` at a time."""
         first = 0
         for part in self.open():
             for start in range(0, len(part), n_rows):
@@ -125,6 +132,7 @@ class StreamedRows:
             first += len(part)
 
     def take(self, indices: NDArray[np.int64]) -> F32:
+        """The rows with these indices, which are increasing."""
         taken = np.empty((len(indices), self.shape[1]), dtype=np.float32)
         for first, block in self.blocks(_CHECKED_ROWS):
             low, high = np.searchsorted(indices, [first, first + len(block)])

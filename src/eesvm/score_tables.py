@@ -74,14 +74,17 @@ class ScoreTable:
 
     @property
     def n_rows(self) -> int:
+        """How many windows there are."""
         return len(self.scores)
 
     @property
     def n_exemplars(self) -> int:
+        """How many columns of scores there are."""
         return self.scores.shape[1]
 
     @property
     def n_positives(self) -> int:
+        """How many rows have the label 1; 0 without labels."""
         return 0 if self.labels is None else int(self.labels.sum())
 
     @property

@@ -74,10 +74,12 @@ class TransferQuality:
 
     @property
     def choices(self) -> tuple[str, ...]:
+        """Names of the choices, in the order of the rows."""
         return tuple(dict.fromkeys(row.choice for row in self.rows))
 
     @property
     def measures(self) -> tuple[str, ...]:
+        """Names of the measures, in the order of the rows."""
         return tuple(dict.fromkeys(row.measure for row in self.rows))
 
     def difference(self, choice: str, other: str, measure: str) -> QualityRow:

@@ -33,6 +33,7 @@ class Progress:
 
     @property
     def gap(self) -> float:
+        """(loss - lower_bound) / loss."""
         return relative_gap(self.loss, self.lower_bound)
 
 

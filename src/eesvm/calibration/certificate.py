@@ -64,14 +64,17 @@ class Certificate:
 
     @property
     def n_nodes(self) -> int:
+        """Nodes of the tree, leaves included."""
         return len(self.split_exemplar)
 
     @property
     def n_leaves(self) -> int:
+        """Boxes that the tree ends in."""
         return int((self.split_exemplar < 0).sum())
 
     @property
     def n_shares(self) -> int:
+        """Shares of negatives in all sets together."""
         return len(self.share_negative)
 
     def check(self, problem: CalibrationProblem | None = None) -> None:

@@ -99,14 +99,17 @@ class CalibrationProblem:
 
     @property
     def n_exemplars(self) -> int:
+        """How many detectors there are: columns of the scores."""
         return self.positive_scores.shape[1]
 
     @property
     def n_positives(self) -> int:
+        """Rows of `positive_scores`."""
         return len(self.positive_scores)
 
     @property
     def n_negatives(self) -> int:
+        """Rows of `negative_scores`."""
         return len(self.negative_scores)
 
     def __repr__(self) -> str:
@@ -270,6 +273,7 @@ class CalibrationProblem:
         return _round_down(self.check_thresholds(values, name), dtype)
 
     def check_thresholds(self, thresholds: ArrayLike, name: str = "thresholds") -> FloatArray:
+        """`thresholds` as an array of E numbers, none of them NaN; an `InputError` about `name` otherwise."""
         try:
             limits = np.asarray(thresholds)
         except ValueError as error:
@@ -315,6 +319,7 @@ class CalibrationResult:
 
     @property
     def n_redundant(self) -> int:
+        """How many exemplars accept nothing."""
         return int((~self.active).sum())
 
 

@@ -73,7 +73,7 @@ def read_instance(entry: dict[str, Any], place: Place, builder: Builder) -> Inst
     box = builder.box(corners, place.picture, _box_text(place.what, place.class_name, corners), (place.path, None))
     if box is None:
         return None
-    pose, area = entry.get("pose"), entry.get("area")
+    pose = entry.get("pose")
     return Instance(
         class_name=place.class_name,
         box=box,
@@ -85,10 +85,14 @@ def read_instance(entry: dict[str, Any], place: Place, builder: Builder) -> Inst
         is_truncated=bool(entry.get("truncated")),
         is_crowd=bool(entry.get("iscrowd")),
         pose=pose if isinstance(pose, str) else None,
-        area=float(area) if _is_number(area) and area > 0 else None,
+        area=_area(entry.get("area")),
         metadata=_metadata(entry, place.keypoints),
         source=f"{place.path}, {place.what}",
     )
+
+
+def _area(value: Any) -> float | None:
+    return float(value) if _is_number(value) and 0 < value < math.inf else None
 
 
 def _shape(value: Any, place: Place, builder: Builder) -> Shape | None:

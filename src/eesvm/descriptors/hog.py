@@ -57,6 +57,7 @@ class HOG:
         self.dimension = self.cells**2 * CHANNELS
 
     def describe(self, image: Image, boxes: ArrayLike) -> Rows:
+        """(n, dimension) float32, one row per box."""
         image, windows = check_image(image), check_windows(boxes)
         rows = np.empty((len(windows), self.dimension), np.float32)
         if len(windows):
@@ -66,6 +67,7 @@ class HOG:
         return rows
 
     def parameters(self) -> dict[str, Any]:
+        """Everything that determines the numbers, as JSON would hold it."""
         own = {"cell_size": self.cell_size} if self.mode == "warped" else {"size": self.size}
         return {"descriptor": "hog", "version": _VERSION, "cells": self.cells, "mode": self.mode, **own}
 

@@ -45,6 +45,7 @@ class Described:
 
     @property
     def image_id(self) -> str:
+        """Of the image that was described."""
         return self.windows.image_id
 
 

@@ -79,6 +79,7 @@ class MeanNormScaler(_Fitted):
         self.target = target
 
     def fit(self, rows: ArrayLike) -> Self:
+        """Learn the factor from a sample of rows."""
         check_number(self.target, "target", above=0)
         sample = check_table(rows, "rows")
         lengths = [np.linalg.norm(block.astype(np.float64), axis=1) for _, block in row_blocks(sample)]
@@ -89,10 +90,12 @@ class MeanNormScaler(_Fitted):
         return self
 
     def transform(self, rows: ArrayLike) -> Rows:
+        """The rows, scaled."""
         factor = float(self.arrays()["factor"])
         return np.asarray(rows, np.float32) * np.float32(factor)
 
     def output_dimension(self, dimension: int) -> int:
+        """Numbers per row after the transform: as many as before."""
         return dimension
 
 
@@ -108,6 +111,7 @@ class PCA(_Fitted):
         self.n_components = n_components
 
     def fit(self, rows: ArrayLike) -> Self:
+        """Learn the directions from a sample of rows."""
         sample = check_table(rows, "rows")
         most = min(sample.shape)
         check_number(self.n_components, "n_components", minimum=1, integer=True)
@@ -123,6 +127,7 @@ class PCA(_Fitted):
         return self
 
     def transform(self, rows: ArrayLike) -> Rows:
+        """(n, n_components) the rows, projected."""
         arrays = self.arrays()
         values = np.asarray(rows, np.float32)
         if values.ndim != 2 or values.shape[1] != len(arrays["mean"]):
@@ -130,6 +135,7 @@ class PCA(_Fitted):
         return (values - arrays["mean"]) @ arrays["components"].T
 
     def output_dimension(self, dimension: int) -> int:
+        """Numbers per row after the transform; an `InputError` for rows of another length than those of `fit`."""
         fitted = self.arrays()["components"]
         if dimension != fitted.shape[1]:
             raise InputError(
@@ -149,12 +155,14 @@ class Transformed:
         self.dimension = dimension
 
     def describe(self, image: Image, boxes: ArrayLike) -> Rows:
+        """(n, dimension) float32, one row per box."""
         rows = self.descriptor.describe(image, boxes)
         for transform in self.transforms:
             rows = transform.transform(rows)
         return rows
 
     def parameters(self) -> dict[str, Any]:
+        """Everything that determines the numbers, as JSON would hold it."""
         return {
             "descriptor": "transformed",
             "of": self.descriptor.parameters(),

@@ -88,10 +88,12 @@ class DetectionReport:
 
     @property
     def n_objects(self) -> int:
+        """Objects of all classes that must be found."""
         return sum(found.n_objects for found in self.classes)
 
     @property
     def n_detections(self) -> int:
+        """Detections of all classes that count."""
         return sum(found.n_detections for found in self.classes)
 
     def to_csv_rows(self) -> list[tuple[Any, ...]]:

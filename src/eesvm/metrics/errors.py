@@ -85,6 +85,7 @@ class ErrorCounts:
 
     @property
     def n_false_positives(self) -> int:
+        """Detections that are no hits."""
         return self.n_detections - self.n_hits
 
 
