@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from eesvm._files import atomic_write
-from eesvm._tensors import read_tensors
+from eesvm._tensors import read_tensors, tensor_bytes
 from eesvm._validation import InputError
 from eesvm._version import __version__
 from eesvm.calibration.base import ScoreCalibrator
@@ -100,7 +99,7 @@ def save_arrays(
     """Write named arrays and texts as one safetensors file, whole or not at all."""
     head = {"format": format_name, "format_version": str(version), "eesvm_version": __version__, **(metadata or {})}
     with atomic_write(path) as handle:
-        handle.write(save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata=head))
+        handle.write(tensor_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()}, head))
 
 
 def load_arrays(

@@ -23,13 +23,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save
 
 from eesvm import transfer
 from eesvm._extras import optional_module
 from eesvm._files import atomic_write
 from eesvm._problems import reason
-from eesvm._tensors import read_tensors
+from eesvm._tensors import read_tensors, tensor_bytes
 from eesvm._validation import InputError
 from eesvm._version import __version__
 from eesvm.images import read_image
@@ -74,7 +73,7 @@ def save_annotations(path: str | os.PathLike[str], annotations: Sequence[Exempla
         "annotations": text,
     }
     with atomic_write(path) as handle:
-        handle.write(save(arrays, metadata=metadata))
+        handle.write(tensor_bytes(arrays, metadata))
 
 
 def load_annotations(path: str | os.PathLike[str]) -> tuple[ExemplarAnnotation, ...]:

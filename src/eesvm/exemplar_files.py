@@ -20,10 +20,9 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from safetensors.numpy import save
 
 from eesvm._files import atomic_write
-from eesvm._tensors import read_tensors
+from eesvm._tensors import read_tensors, tensor_bytes
 from eesvm._validation import InputError
 from eesvm._version import __version__
 from eesvm.exemplar_lda import ExemplarLDA
@@ -97,7 +96,7 @@ def save_exemplars(
     }
     metadata = {"format": FORMAT, "format_version": str(FORMAT_VERSION), "content": text}
     with atomic_write(path) as handle:
-        handle.write(save(arrays, metadata=metadata))
+        handle.write(tensor_bytes(arrays, metadata))
 
 
 def load_exemplars(path: str | os.PathLike[str]) -> LinearExemplars:
