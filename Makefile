@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all lint docs bench bench-solver clean
+.PHONY: demo test test-all lint docs fuzz bench bench-solver clean
 
 # The stamp makes an interrupted set-up start again instead of counting as done.
 .venv: .venv/.installed
@@ -34,6 +34,11 @@ docs: .venv .venv/.docs-installed
 .venv/.docs-installed: .venv/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	touch $@
+
+# Readers meet damaged files, guided by coverage: FUZZ="-runs=100000" for longer.
+fuzz: .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check atheris
+	$(BIN)/python fuzz/readers.py all $(FUZZ)
 
 bench: .venv
 	$(BIN)/python benchmarks/bench_search.py

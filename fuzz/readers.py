@@ -1,0 +1,62 @@
+"""Fuzz the readers of files with atheris: `python fuzz/readers.py TARGET [-runs=100000 ...]`, or `all`.
+
+`make fuzz` runs all of them. Needs `pip install atheris`. Further arguments go to libFuzzer. Coverage of eesvm guides the search from valid files; the
+inputs of interest are kept in build/fuzz/TARGET, and a finding stops the run with its traceback and its input.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+MEMORY_MB = 2048  # a reader that wants more for a file of a few kilobytes is a finding
+
+
+def main() -> None:
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    if sys.argv[1] == "all":
+        sys.exit(run_all(sys.argv[2:]))
+    fuzz(sys.argv[1], sys.argv[2:])
+
+
+def run_all(arguments: list[str]) -> int:
+    """Every target in a process of its own; returns how many had a finding."""
+    from fuzz_targets import TARGETS
+
+    n_findings = 0
+    for name in TARGETS:
+        started = time.monotonic()
+        command = [sys.executable, __file__, name, *(arguments or ["-runs=20000"])]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        n_findings += done.returncode != 0
+        lines = [line for line in done.stderr.splitlines() if line.startswith("Done ")]
+        outcome = lines[-1] if done.returncode == 0 and lines else f"FINDING\n{done.stderr[-3000:]}"
+        print(f"{name}: {time.monotonic() - started:.0f} s, {outcome}", flush=True)
+    return n_findings
+
+
+def fuzz(name: str, arguments: list[str]) -> None:
+    import atheris
+
+    with atheris.instrument_imports(include=["eesvm"], enable_loader_override=False):
+        from fuzz_targets import TARGETS
+    if name not in TARGETS:
+        sys.exit(f"there is no target {name}: those are {', '.join(TARGETS)}")
+    target = TARGETS[name]
+    corpus = ROOT / "build" / "fuzz" / name
+    corpus.mkdir(parents=True, exist_ok=True)
+    for k, seed in enumerate(target.seeds()):
+        (corpus / f"seed_{k}").write_bytes(seed)
+    options = ["-max_len=16384", f"-rss_limit_mb={MEMORY_MB}", "-timeout=20", f"-artifact_prefix={corpus.parent}/"]
+    atheris.Setup([sys.argv[0], str(corpus), *options, *arguments], target.try_reading)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()
