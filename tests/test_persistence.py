@@ -40,7 +40,7 @@ def test_a_loaded_calibration_scores_like_the_saved_one(tmp_path, sigmoid, dtype
         assert loaded.get_params() == saved.get_params()
         for method in ("transform", "decision_function", "predict", "assign"):
             np.testing.assert_array_equal(getattr(loaded, method)(new), getattr(saved, method)(new))
-        for name in ("loss", "lower_bound", "gap", "status", "method", "recall", "n_nodes", "n_redundant"):
+        for name in ("loss", "lower_bound", "gap", "status", "method", "recall", "n_nodes", "n_redundant", "history"):
             assert getattr(loaded.result_, name) == getattr(saved.result_, name)
 
 
@@ -153,6 +153,8 @@ def test_missing_and_enormous_files(tmp_path, monkeypatch):
         ("result.status", "perfect", "`result.status` must be one of optimal, gap_reached, time_limit, node_limit, "
          "feasible, got 'perfect'"),
         ("result.method", None, "`result.method` must be a text, got None"),
+        ("result.history", [[1, 2]], "`result.history` must be a list of triples of numbers >= 0"),
+        ("result.history", [[1, 2, None]], "`result.history` must be a list of triples of numbers >= 0"),
         ("result.min_recall", 1.5, "`result.min_recall` must be a number > 0 and <= 1, got 1.5"),
         ("across_groups", 1, "`across_groups` must be true or false, got 1"),
         ("exemplar_names", ["a"], "`exemplar_names` must be null or a list of 5 texts"),

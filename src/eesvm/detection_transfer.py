@@ -92,7 +92,7 @@ def choose_detections(
     known = {record.image_id: record for record in records}
     chosen = []
     for found in detections:
-        _check_winners(found, exemplars)
+        check_winners(found, exemplars)
         is_kept = found.exemplars >= 0
         if min_score is not None:
             is_kept &= found.scores >= min_score
@@ -202,7 +202,7 @@ def measure_transfer(
         return None
 
 
-def _check_winners(found: Detections, exemplars: Sequence[ExemplarAnnotation]) -> None:
+def check_winners(found: Detections, exemplars: Sequence[ExemplarAnnotation]) -> None:
     """Refuse detections that another model must have made."""
     for name, winner in zip(found.class_names.tolist(), found.exemplars.tolist(), strict=True):
         if winner >= len(exemplars):

@@ -4,7 +4,7 @@ In: a fitted `JointCalibrator`, or a `CooccurrenceCalibrator`. Out: a small text
 scores as the saved one.
 The numbers survive exactly: thresholds are kept with all their digits together with the dtype they belong to.
 Absent on purpose: pickle, which runs the code of whoever wrote the file; the training scores, so a loaded calibrator
-carries the summary of its result (loss, bound, status, ...) but not who was responsible for which positive.
+carries the summary of its result (loss, bound, status, history, ...) but not who was responsible for which positive.
 
 Before: `joint`, `cooccurrence`, `_files`. After: `cli`.
 """
@@ -214,6 +214,7 @@ def _summary(result: CalibrationResult) -> dict[str, Any]:
         "n_redundant": result.n_redundant,
         "n_positives": int(n_positives),
         "n_negatives": _plain(result.statistics.get("n_negatives")),
+        "history": [[float(value) for value in point] for point in result.history],
     }
 
 
@@ -405,10 +406,17 @@ class _Reader:
             recall=float(values["recall"]),
             n_nodes=int(values["n_nodes"]),
             seconds=float(values["seconds"]),
-            history=[],
+            history=self.history(values.get("history", [])),
             statistics={name: values.get(name) for name in ("n_positives", "n_negatives")},
             min_recall=float(min_recall),
         )
+
+    def history(self, points: Any) -> list[tuple[float, float, float]]:
+        """Seconds, loss and lower bound; files of earlier versions have none."""
+        is_list = isinstance(points, list) and all(isinstance(point, list) and len(point) == 3 for point in points)
+        if not is_list or not all(_is_number(value) and value >= 0 for point in points for value in point):
+            self.fail("result.history", "must be a list of triples of numbers >= 0")
+        return [(float(seconds), float(loss), float(bound)) for seconds, loss, bound in points]
 
     def classes(self) -> NDArray[Any]:
         values = self.content.get("classes")

@@ -18,7 +18,7 @@ from eesvm._files import atomic_folder, atomic_write
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.class_calibration import STORED_AS
 from eesvm.cli.console import Screen
-from eesvm.cli.demo_scenes_report import TABLE_HEADER, Judged, demo_page, introduction, search_table, table_rows
+from eesvm.cli.demo_scenes_report import TABLE_HEADER, TITLE, Judged, introduction, search_table, sections, table_rows
 from eesvm.cli.outputs import write_csv
 from eesvm.cli.stages import report_profile, stage_bar
 from eesvm.datasets import select
@@ -32,14 +32,16 @@ from eesvm.detector_options import DetectorOptions
 from eesvm.experiments.detection_tables import JOINT_SIGMOID, Hit, Rule, RuleResult, judge_rules, transfer_choices
 from eesvm.images import write_image
 from eesvm.metrics import break_down_errors, evaluate_detections
-from eesvm.report.demo_page import render
 from eesvm.report.figures import detection_curves, save_png
+from eesvm.report.gather import gather
+from eesvm.report.report_page import render
 from eesvm.report.transfer_pictures import grid, panel, superimposed
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation
 from eesvm.training_windows import StageProgress, describe_windows, propose_windows
 from eesvm.transfer_quality import TransferQuality
 
 _SECONDS = 8.0  # for the search of each class
+_FLOOR_SECONDS = 0.1  # for each lower recall floor
 _PER_CLASS = 4  # pictures
 
 
@@ -141,8 +143,16 @@ def _write(folder: Path, detector: ExemplarDetector, test: Dataset, judged: Judg
             captions.append(f"{model.class_name}, by {exemplar.image_id} #{exemplar.index}")
     write_image(folder / "transfer.png", grid(looks, columns=_PER_CLASS, height=150, captions=captions))
     write_image(folder / "panels.png", grid(panels, columns=2, height=110, captions=captions))
+    data = gather(
+        detector,
+        test,
+        judged.detections,
+        title=TITLE,
+        frontier_seconds=_FLOOR_SECONDS,
+        sections=sections(folder, judged),
+    )
     with atomic_write(folder / "report.html", text=True) as handle:
-        handle.write(render(demo_page(folder, detector, test, judged)))
+        handle.write(render(data))
 
 
 def _shown_hits(results: Sequence[RuleResult]) -> list[Hit]:

@@ -1,6 +1,6 @@
-"""The report of `eesvm demo`: what was trained, found and carried over, put into words.
+"""What the report of `eesvm demo` holds beyond that of any other model: every calibration beside the paper's figures.
 
-In: the detector and what was judged of it. Out: a `DemoPage`, and the tables that the screen shows as well.
+In: what was judged of the detector. Out: sections of the report, and the tables that the screen shows as well.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eesvm._version import __version__
 from eesvm.cli.console import amount, percent
-from eesvm.detector import ExemplarDetector
 from eesvm.experiments.detection_tables import (
     AFFINE,
     COOCCURRENCE,
@@ -26,10 +24,12 @@ from eesvm.experiments.detection_tables import (
     RuleResult,
 )
 from eesvm.metrics import DetectionReport, ErrorBreakdown
-from eesvm.report.demo_page import DemoPage, Picture, Section, Table
+from eesvm.report.demo_page import Picture, Table
+from eesvm.report.report_data import Section
 from eesvm.structures import Dataset, Detections
 from eesvm.transfer_quality import TransferQuality
 
+TITLE = "It looks like this one: detections that name the training object behind them"
 TABLE_HEADER = (
     "method",
     "recall %",
@@ -76,17 +76,9 @@ _TRANSFER = (
     "upper and lower part of the digit, warped to the box of the detection. For comparison: what a random exemplar "
     "of the class, the one with the nearest descriptor, and the best one there is would have handed on."
 )
-_PICTURES = (
-    (
-        "transfer.png",
-        "Detections with exemplars laid over them.",
-        "Detections in green; the exemplar that won each of them, yellow, laid over it.",
-    ),
-    (
-        "panels.png",
-        "Detection, exemplar and transferred mask side by side.",
-        "The detection, the exemplar that won it, and the mask and parts that it hands on.",
-    ),
+_PICTURE = (
+    "Detections with exemplars laid over them.",
+    "Detections in green; the exemplar that won each of them, yellow, laid over it, as in figure 7 of the paper.",
 )
 
 
@@ -155,46 +147,31 @@ def search_table(results: Mapping[str, Sequence[RuleResult]]) -> tuple[tuple[str
     return header, rows
 
 
-def demo_page(folder: Path, detector: ExemplarDetector, test: Dataset, judged: Judged) -> DemoPage:
-    """The report from what has been computed and written."""
-
-    def picture(name: str, alt: str, caption: str) -> Picture:
-        return Picture((folder / name).read_bytes(), alt, caption)
-
-    n_exemplars = sum(model.n_exemplars for model in detector.models_)
-    return DemoPage(
-        title="It looks like this one: detections that name the training object behind them",
-        summary=(
-            f"{n_exemplars} exemplars of {len(detector.classes_)} classes find the objects of {len(test)} unseen "
-            f"scenes with a mean average precision of {percent(judged.report.mean_average_precision)}."
+def sections(folder: Path, judged: Judged) -> tuple[Section, ...]:
+    """What belongs to the demo alone; its picture is read from the folder."""
+    return (
+        Section("What this is", (_ROAD, "The digits are those that scikit-learn carries.")),
+        Section(
+            "Every calibration beside the others",
+            (_TABLES,),
+            (Table("Windows and detections of the test scenes", TABLE_HEADER, table_rows(judged.results)),),
         ),
-        sections=[
-            Section(
-                "What was found, and what it looks like", [_ROAD], pictures=[picture(*texts) for texts in _PICTURES]
-            ),
-            Section(
-                "Every calibration beside the others",
-                [_TABLES],
-                [Table("Windows and detections of the test scenes", TABLE_HEADER, table_rows(judged.results))],
-            ),
-            Section(
-                "The thresholds, and the proof of how good they are",
-                [_CALIBRATION],
-                [Table("Joint calibration of each class", *search_table(judged.results))],
-            ),
-            Section(
-                "What is carried over",
-                [_TRANSFER],
-                [Table("Agreement with the truth, in per cent", *transfer_table(judged.transfers))],
-            ),
-            Section(
-                "What went wrong",
-                ["The surest detections of each class, as many as it has objects, by what is wrong with them."],
-                [Table("Errors by kind", *judged.errors.to_table())],
-                [picture("precision_recall.png", "Precision over recall for each class.", "Precision over recall.")],
-            ),
-        ],
-        footer=f"Written by eesvm {__version__}. Digits: those of scikit-learn.",
+        Section(
+            "The thresholds, and the proof of how good they are",
+            (_CALIBRATION,),
+            (Table("Joint calibration of each class", *search_table(judged.results)),),
+        ),
+        Section(
+            "What is carried over",
+            (_TRANSFER,),
+            (Table("Agreement with the truth, in per cent", *transfer_table(judged.transfers)),),
+            (Picture((folder / "transfer.png").read_bytes(), *_PICTURE),),
+        ),
+        Section(
+            "What went wrong",
+            ("The surest detections of each class, as many as it has objects, by what is wrong with them.",),
+            (Table("Errors by kind", *judged.errors.to_table()),),
+        ),
     )
 
 

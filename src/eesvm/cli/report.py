@@ -1,0 +1,145 @@
+"""`eesvm report`: one HTML file that shows what a model finds, and why.
+
+In: a model folder and a dataset, and if there are some, detections that the model made in it. Out: a page with figures,
+curves, detections beside their exemplars, errors, missed objects and every exemplar, which opens without a network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from eesvm._files import atomic_write
+from eesvm._validation import InputError
+from eesvm.class_calibration import check_calibrators
+from eesvm.cli import detect
+from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.console import Screen
+from eesvm.cli.stages import report_problems, stage_bar
+from eesvm.cli.train import open_data
+from eesvm.datasets import FORMATS
+from eesvm.descriptors.cache import DescriptorCache
+from eesvm.detection_files import read_detections
+from eesvm.detector import ExemplarDetector
+from eesvm.detector_options import CALIBRATORS
+from eesvm.report.gather import gather
+from eesvm.report.report_data import ReportData
+from eesvm.report.report_page import render
+from eesvm.structures import Dataset, Detections, Problem
+from eesvm.training_windows import StageProgress
+
+_HELP = f"""\
+MODEL is what `eesvm train` wrote, DATA what `eesvm data info` takes, or the word scenes. Without --detections the
+images of DATA are searched as `eesvm detect` does. Where they are annotated, the report judges every detection; where
+they are not, it shows what was found. The page is one file: no network, nothing beside it.
+
+The N best detections are shown (--max-detections), as far as possible equally many of each class; figures and curves
+are of all. --frontier S searches thresholds for lower recall floors, S seconds for each floor of each class, and shows
+how much of the calibration loss is owed to the hardest few positives.
+
+Calibrators: {", ".join(CALIBRATORS)}. With --detections, --calibrator says which one made them.
+
+example:
+  eesvm report model VOCdevkit/VOC2007 --split test -o report.html
+  eesvm report model photographs/ --detections found/detections.csv --title "Holiday" -o report.html
+"""
+
+
+def add_parser(verbs: Parsers) -> None:
+    parser = add_verb(verbs, "report", run, "write a page that shows what a model finds, and why", _HELP)
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="folder that `eesvm train` wrote")
+    add("data", metavar="DATA", help="folder or file of a dataset, a folder of images, or the word scenes")
+    add("-o", "--output", required=True, metavar="OUT", help=".html file to write")
+    add("--split", metavar="NAME", help="only the images of this split")
+    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add("--detections", metavar="FOUND", help="what `eesvm detect` found there: .csv, .json, or a folder of VOC files")
+    add("--calibrator", metavar="NAME", help="another calibrator than that of the model")
+    add("--title", metavar="T", help="of the page (default: made from the classes)")
+    add("--max-detections", type=number(minimum=1, integer=True), default=500, metavar="N",
+        help="show so many detections (default: 500)")  # fmt: skip
+    add("--frontier", type=number(minimum=0), metavar="S", help="seconds for each lower recall floor (default: none)")
+    add("--jobs", type=number(minimum=1, integer=True), metavar="N", help="processes and threads (default: all cores)")
+    add("--cache", metavar="FOLDER", help="keep windows here (default: the one of `eesvm cache`)")
+    add("--no-cache", action="store_true", help="keep no windows")
+    add("--overwrite", action="store_true", help="replace OUT if it exists")
+    add("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    screen = Screen(arguments.quiet)
+    _check_output(arguments)
+    if arguments.calibrator is not None:
+        check_calibrators(arguments.calibrator)
+    detector = ExemplarDetector.load(arguments.model)
+    if arguments.jobs is not None:
+        detector.options = detector.checked_options().changed({"n_jobs": arguments.jobs})
+    dataset = open_data(arguments.data, arguments.format, arguments.split, strict=False)
+    problems: list[Problem] = list(dataset.problems)
+    try:
+        with stage_bar(arguments.quiet) as progress:
+            data = gather(
+                detector,
+                dataset,
+                _detections(detector, dataset, arguments, progress, problems),
+                title=arguments.title,
+                calibrator=arguments.calibrator,
+                max_detections=arguments.max_detections,
+                frontier_seconds=arguments.frontier,
+                progress=progress,
+                problems=problems,
+            )
+    except KeyboardInterrupt:
+        sys.stderr.write("eesvm: interrupted: the same command finds the windows that are done in the cache\n")
+        return 130
+    page = render(data)
+    with atomic_write(arguments.output, text=True) as handle:
+        handle.write(page)
+    _say(data, page, arguments, screen)
+    report_problems(problems, screen)
+    return 0
+
+
+def _check_output(arguments: argparse.Namespace) -> None:
+    """Refuse an output that could not be written before any work is done."""
+    out = Path(arguments.output)
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{arguments.output} must end in .html: the report is a page for a browser")
+    if out.exists() and not arguments.overwrite:
+        raise InputError(
+            f"{arguments.output} already exists: choose another name or allow overwriting it (--overwrite)"
+        )
+    if not out.resolve().parent.is_dir():
+        raise InputError(f"cannot create {arguments.output}: its folder does not exist")
+
+
+def _detections(
+    detector: ExemplarDetector,
+    dataset: Dataset,
+    arguments: argparse.Namespace,
+    progress: StageProgress | None,
+    problems: list[Problem],
+) -> list[Detections]:
+    """Those of the file, or what the model finds now."""
+    if arguments.detections is not None:
+        source = argparse.Namespace(images=[arguments.data], annotations=arguments.format)
+        return read_detections(arguments.detections, detect.coco_ids([dataset], source))
+    if not len(dataset):
+        raise InputError(f"{arguments.data} has no images to look at")
+    return detector.predict(
+        dataset,
+        calibrator=arguments.calibrator,
+        cache=None if arguments.no_cache else DescriptorCache(arguments.cache),
+        progress=progress,
+        problems=problems,
+    )
+
+
+def _say(data: ReportData, page: str, arguments: argparse.Namespace, screen: Screen) -> None:
+    screen.say(data.headline)
+    screen.facts([(fact.name, fact.value) for fact in data.facts])
+    for note in data.notes:
+        screen.note(note)
+    megabytes = len(page.encode()) / 1e6
+    screen.say(f"\nwritten to {arguments.output} ({megabytes:.1f} MB): open it in a browser")

@@ -1,0 +1,127 @@
+"""The detections and missed objects that the page shows, and the images they lie in, each held once.
+
+In: detections, verdicts, and the records of a dataset. Out: `Detection`s, `Missed` objects, `Scene`s, and the images.
+Of more detections than wanted the surest of each class stay, as far as possible equally many of each.
+Absent on purpose: judging (`report_truth`).
+
+Before: `report_data`, `report_images`, `report_truth`. After: `gather`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from eesvm._problems import reason, skip
+from eesvm._validation import InputError
+from eesvm.report.report_data import UNJUDGED, BoxTuple, Detection, Image, Missed, Object, Scene
+from eesvm.report.report_images import fitted_jpeg, share
+from eesvm.report.report_truth import Judgement, Verdict
+from eesvm.structures import Dataset, Detections, ExemplarAnnotation, ImageRecord, Problem
+
+SCENE_BYTES = 9_000_000  # of all images together; in base 64 they take a third more
+
+Progress = Callable[[int, int], object]  # how much is done, and of how much
+
+
+def choose_detections(detections: Sequence[Detections], n_most: int) -> list[tuple[Detections, int]]:
+    """The `n_most` that are shown, highest score first: entry and row."""
+    places = [(entry, row) for entry in detections for row in range(len(entry))]
+    if not places:
+        return []
+    scores = np.concatenate([entry.scores for entry in detections])
+    _, classes = np.unique(np.concatenate([entry.class_names for entry in detections]), return_inverse=True)
+    order = np.argsort(-scores, kind="stable")
+    rank = np.empty(len(order), dtype=np.intp)  # of each among those of its class
+    for class_id in range(classes.max() + 1):
+        own = order[classes[order] == class_id]
+        rank[own] = np.arange(len(own))
+    kept = np.lexsort((-scores, rank))[:n_most]
+    return [places[k] for k in kept[np.argsort(-scores[kept], kind="stable")].tolist()]
+
+
+class Scenes:
+    """Collects the images that are needed, in the order in which they are asked for."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._records = {record.image_id: record for record in dataset}
+        self._numbers: dict[str, int] = {}
+
+    def number(self, image_id: str) -> int:
+        """The place of an image among the scenes."""
+        return self._numbers.setdefault(image_id, len(self._numbers))
+
+    def object_of(self, image_id: str, instance: int | None) -> int | None:
+        """The place of an instance among the objects of its scene; files may skip numbers."""
+        indices = [each.index for each in self._records[image_id].instances]
+        return indices.index(instance) if instance in indices else None
+
+    def detection(
+        self,
+        entry: Detections,
+        row: int,
+        class_ids: dict[str, int],
+        exemplars: Sequence[ExemplarAnnotation],
+        judgement: Judgement | None,
+    ) -> Detection:
+        """A detection as the page shows it."""
+        verdict = Verdict(UNJUDGED) if judgement is None else judgement.of(entry.image_id, row)
+        winner = int(entry.exemplars[row])
+        return Detection(
+            scene=self.number(entry.image_id),
+            class_id=class_ids[str(entry.class_names[row])],
+            score=float(entry.scores[row]),
+            box=_box(entry.boxes[row]),
+            exemplar=None if winner < 0 else winner,
+            kind=verdict.kind,
+            iou=verdict.iou,
+            object=self.object_of(entry.image_id, verdict.instance),
+            is_surest=judgement is not None and (entry.image_id, row) in judgement.surest,
+            is_own_image=winner >= 0 and exemplars[winner].image_id == entry.image_id,
+        )
+
+    def missed(self, judgement: Judgement, class_ids: dict[str, int], n_most: int) -> tuple[Missed, ...]:
+        """Missed objects, of too many every so-manieth, those that a detection came nearest to last."""
+        everything = judgement.errors.missed
+        places = np.linspace(0, len(everything) - 1, min(n_most, len(everything))).round().astype(int)
+        chosen = [everything[k] for k in places.tolist()]
+        found = []
+        for each in sorted(chosen, key=lambda one: one.best_iou):
+            place = self.object_of(each.image_id, each.instance)
+            if place is not None:
+                scene = self.number(each.image_id)
+                found.append(Missed(scene, place, class_ids[each.class_name], float(each.best_iou)))
+        return tuple(found)
+
+    def embed(
+        self, images: list[Image], problems: list[Problem], progress: Progress | None = None
+    ) -> tuple[Scene, ...]:
+        """All scenes; their images are appended to `images`, those that cannot be read are problems."""
+        scenes = []
+        most_bytes = share(SCENE_BYTES, len(self._numbers))
+        for done, image_id in enumerate(self._numbers, start=1):
+            record = self._records[image_id]
+            image = _embedded(record, most_bytes, problems)
+            objects = tuple(
+                Object(each.class_name, _box(each.box), not (each.is_difficult or each.is_crowd))
+                for each in record.instances
+            )
+            scenes.append(Scene(image_id, record.width, record.height, None if image is None else len(images), objects))
+            images.extend([] if image is None else [image])
+            if progress is not None:
+                progress(done, len(self._numbers))
+        return tuple(scenes)
+
+
+def _embedded(record: ImageRecord, most_bytes: int, problems: list[Problem]) -> Image | None:
+    try:
+        return fitted_jpeg(record.read(), most_bytes)
+    except (InputError, OSError, ValueError, MemoryError) as error:
+        skip(Problem(record.path or record.image_id, reason(error), kind="image"), problems, strict=False)
+        return None
+
+
+def _box(box: Sequence[float] | np.ndarray) -> BoxTuple:
+    x1, y1, x2, y2 = (round(float(side), 2) for side in box)
+    return x1, y1, x2, y2
