@@ -77,7 +77,7 @@ def test_equals_brute_force_and_proves_it(problem, min_recall):
         assert verify(problem, result).problems == []
 
 
-@thorough
+@settings(thorough, max_examples=500)
 @given(problems(bounds=True), st.sampled_from([50.0, math.inf]))
 def test_prices_alone_prove_the_same(problem, budget):
     best = reference.brute_force(problem, 1.0)
@@ -91,7 +91,7 @@ def test_prices_alone_prove_the_same(problem, budget):
         assert verify(problem, result).problems == []
 
 
-@thorough
+@settings(thorough, max_examples=500)
 @given(problems(bounds=True, weights=False), st.sampled_from(RECALL_FLOORS))
 def test_levels_that_are_too_dear_may_be_left_out(problem, min_recall):
     """As for tables so large that the order of all negatives would take too much memory."""

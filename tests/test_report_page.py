@@ -30,6 +30,11 @@ def hash_of(page):
     return page.evaluate("location.hash")
 
 
+def wait_for_hash(page, expected):
+    """The address is as expected, or becomes so: the way back through the history takes a moment."""
+    until(page, f"location.hash === {json.dumps(expected)}")
+
+
 def until(page, condition):
     """Wait for a condition in the page; the browser's own way to wait needs `eval`, which the page forbids."""
     for _ in range(200):
@@ -147,6 +152,7 @@ def test_curves_are_drawn_and_follow_the_slider(show):
     before, place = table.inner_text(), charts.first.locator("circle").first.get_attribute("cx")
     slider.focus()
     page.keyboard.press("End")
+    settle(page)
     assert table.inner_text() != before
     assert charts.first.locator("circle").first.get_attribute("cx") != place
     last = [row.curve for row in data.classes]
@@ -164,6 +170,7 @@ def test_curves_are_drawn_and_follow_the_slider(show):
     shown = [float(row.split()[1]) for row in table.locator("tbody tr").all_inner_texts()]
     assert shown == pytest.approx([100 * recall for recall in expected], abs=0.051)
     page.get_by_text("Show these detections").click()
+    settle(page)
     assert hash_of(page).startswith("#/detections?min=")
 
 
@@ -180,7 +187,7 @@ def test_a_class_can_be_highlighted(show):
     page = show()
     assert page.locator(".curves .chart").first.locator(".line.pale").count() == 0
     page.get_by_label("Highlight").select_option("eight")
-    assert hash_of(page) == "#/?class=eight"
+    wait_for_hash(page, "#/?class=eight")
     assert page.locator(".curves .chart").first.locator(".line.pale").count() == 1
 
 
@@ -204,6 +211,7 @@ def test_what_is_left_out_without_truth(show):
     assert page.locator(".curves").count() == 0
     assert "Surest detections" in page.locator("main h2").all_inner_texts()
     page.locator("#tabs a", has_text="Detections").click()
+    settle(page)
     assert page.locator(".chip").count() == 0
     assert field(page, "kind").count() == 0
 
@@ -213,6 +221,7 @@ def test_an_empty_report(show):
     assert "Nothing was detected." in page.locator("main").inner_text()
     for tab in ("Detections", "Exemplars"):
         page.locator("#tabs a", has_text=tab).click()
+        settle(page)
         assert page.locator("#view-title").inner_text() == tab
 
 
@@ -299,6 +308,7 @@ def test_an_exemplar_anywhere_leads_to_what_it_did(show):
     name = page.locator(".card.detection .looks a").first
     text = name.inner_text()
     name.click()
+    settle(page)
     number = int(re.fullmatch(r"#/exemplar/(\d+)", hash_of(page))[1])
     exemplar = data.exemplars[number]
     assert text == f"{exemplar.image_id} #{exemplar.index}" == page.locator("#view-title").inner_text()
@@ -312,7 +322,7 @@ def test_an_exemplar_anywhere_leads_to_what_it_did(show):
     assert page.locator(".card.detection").count() == len(won)
     assert page.locator("main .chart svg").count() == 1
     covered.first.locator("a").click()
-    assert hash_of(page) == f"#/exemplar/{exemplar.coverage.objects[0][0]}"
+    wait_for_hash(page, f"#/exemplar/{exemplar.coverage.objects[0][0]}")
     page.go_back()
     until(page, f"document.getElementById('view-title').textContent === {json.dumps(text)}")
     page.go_back()
@@ -330,27 +340,38 @@ def test_detections_are_filtered(show):
         assert scores_shown(page) == pytest.approx(wanted[: len(scores_shown(page))], abs=6e-4)
 
     field(page, "class").select_option("eight")
+    settle(page)
     expect(lambda each: data.classes[each.class_id].name == "eight")
     field(page, "kind").select_option("wrong")
+    settle(page)
     expect(lambda each: data.classes[each.class_id].name == "eight" and each.kind != RIGHT and each.kind != "ignored")
     assert page.locator("#view-title").inner_text() == "False positives"
     field(page, "kind").select_option("localisation")
+    settle(page)
     expect(lambda each: data.classes[each.class_id].name == "eight" and each.kind == "localisation")
     field(page, "class").select_option("")
+    settle(page)
     field(page, "kind").select_option("")
+    settle(page)
     field(page, "among").select_option("surest")
+    settle(page)
     expect(lambda each: each.is_surest)
     field(page, "among").select_option("")
+    settle(page)
     exemplar = data.exemplars[data.detections[0].exemplar]
     page.locator(".filters input[list]").fill(f"{exemplar.image_id} #{exemplar.index}")
+    settle(page)
     page.locator(".filters input[list]").press("Enter")
+    settle(page)
     expect(lambda each: each.exemplar == data.detections[0].exemplar)
-    assert hash_of(page) == f"#/detections?exemplar={data.detections[0].exemplar}"
+    wait_for_hash(page, f"#/detections?exemplar={data.detections[0].exemplar}")
     page.get_by_text("Clear").click()
+    settle(page)
     expect(lambda each: True)
     slider = page.get_by_label("Score at least")
     slider.focus()
     page.keyboard.press("PageUp")
+    settle(page)
     least = float(re.search(r"min=([^&]+)", hash_of(page))[1])
     expect(lambda each: each.score >= least)
     assert least > min(each.score for each in data.detections)
@@ -359,12 +380,14 @@ def test_detections_are_filtered(show):
 def test_a_name_that_is_no_exemplar(show):
     page = show(address="#/detections")
     page.locator(".filters input[list]").fill("nobody")
+    settle(page)
     page.locator(".filters input[list]").press("Tab")
+    settle(page)
     assert (
         page.locator(".filters input[list]").evaluate("node => node.validationMessage")
         == "There is no exemplar of this name."
     )
-    assert hash_of(page) == "#/detections"
+    wait_for_hash(page, "#/detections")
 
 
 def test_detections_are_sorted(show):
@@ -407,6 +430,7 @@ def test_back_returns_to_the_place_in_a_long_list(show):
     page = show(large_report, "#/detections")
     for _ in range(3):
         page.get_by_role("button", name="Show more").click()
+        settle(page)
     n_cards, link = page.locator(".card").count(), page.locator(".card .looks a").nth(100)
     assert n_cards > 100
     link.scroll_into_view_if_needed()
@@ -424,37 +448,41 @@ def test_back_returns_to_the_place_in_a_long_list(show):
 def test_the_dialog_of_a_detection(show):
     data, page = small_report(), show(address="#/detections")
     page.locator(".card.detection a.picture").nth(2).click()
+    settle(page)
     dialog = page.locator("dialog")
-    assert hash_of(page) == "#/detections?open=d1"
+    wait_for_hash(page, "#/detections?open=d1")
     detection = data.detections[1]
     assert dialog.locator("h2").inner_text() == f"{data.classes[detection.class_id].name}, {detection.score:.3f}"
     assert "2 of 120" in dialog.inner_text()
     assert dialog.locator("svg.free rect.object").count() == len(data.scenes[detection.scene].objects)
     dialog.get_by_label("annotated objects").uncheck()
+    settle(page)
     assert dialog.locator("svg.free rect.object").count() == 0
     dialog.get_by_label("mask and parts").uncheck()
+    settle(page)
     assert dialog.locator("svg.free path.mask").count() == 0
     assert dialog.locator("svg.free clipPath").count() == 0
     dialog.get_by_label("lay the exemplar over it").check()
+    settle(page)
     assert dialog.locator("svg.free clipPath path").count() == 1
     page.keyboard.press("ArrowRight")  # a checkbox has the focus: it is not a step
-    assert hash_of(page) == "#/detections?open=d1"
+    wait_for_hash(page, "#/detections?open=d1")
     dialog.get_by_role("button", name="Next").click()
-    assert hash_of(page) == "#/detections?open=d2"
+    wait_for_hash(page, "#/detections?open=d2")
     page.keyboard.press("ArrowLeft")
-    assert hash_of(page) == "#/detections?open=d1"
+    wait_for_hash(page, "#/detections?open=d1")
     page.keyboard.press("Escape")
     until(page, "location.hash === '#/detections'")
     assert not dialog.is_visible()
     page.go_forward()
     page.wait_for_selector("dialog[open]")
     dialog.locator(".picture").click()
-    assert hash_of(page) == f"#/exemplar/{detection.exemplar}"
+    wait_for_hash(page, f"#/exemplar/{detection.exemplar}")
     assert not dialog.is_visible()
     page.go_back()
     page.wait_for_selector("dialog[open]")
     dialog.get_by_role("button", name="Close").click()
-    assert hash_of(page) == "#/detections"
+    wait_for_hash(page, "#/detections")
 
 
 def test_missed_objects(show):
@@ -462,10 +490,12 @@ def test_missed_objects(show):
     assert data.missed, "the small model misses some"
     page = show()
     page.locator("#tabs a", has_text="Missed").click()
+    settle(page)
     assert page.locator(".card").count() == len(data.missed)
     first = data.missed[0]
     assert data.scenes[first.scene].image_id in page.locator(".card").first.inner_text()
     page.locator(".card a.picture").first.click()
+    settle(page)
     assert page.locator("dialog h2").inner_text() == f"Missed: {data.classes[first.class_id].name}"
     page.mouse.click(3, 3)  # beside the dialog
     until(page, "location.hash === '#/missed'")
@@ -484,11 +514,14 @@ def test_exemplars_are_filtered_and_sorted(show):
     until(page, "location.hash.includes('state=redundant')")
     assert page.locator(".card").count() == sum(each.state == "redundant" for each in own)
     field(page, "state").select_option("")
+    settle(page)
     field(page, "name").fill(own[0].image_id)
+    settle(page)
     field(page, "name").press("Enter")
     until(page, "location.hash.includes('name=')")
     assert page.locator(".card").count() == sum(own[0].image_id in each.image_id for each in own)
     page.locator(".bars rect").first.click()
+    settle(page)
     assert hash_of(page).startswith("#/exemplar/")
 
 
@@ -498,14 +531,17 @@ def test_exemplars_are_filtered_and_sorted(show):
 def test_the_keyboard_is_enough(show):
     page = show()
     page.keyboard.press("Tab")
+    settle(page)
     assert page.evaluate("document.activeElement.id") == "skip"
     box = page.locator("#skip").bounding_box()
     assert box["x"] >= 0
     page.keyboard.press("Enter")
+    settle(page)
     assert page.evaluate("document.activeElement.id") == "main"
     assert hash_of(page) in ("", "#/")
     for _ in range(2):
         page.keyboard.press("Tab")
+        settle(page)
     assert page.evaluate("document.activeElement.matches('main a')")
     style = page.evaluate(
         "getComputedStyle(document.activeElement).outlineStyle + getComputedStyle(document.activeElement).outlineWidth"
@@ -521,6 +557,7 @@ def test_the_keyboard_is_enough(show):
     page.wait_for_selector("dialog[open]")
     for _ in range(12):  # focus stays within the dialog, or goes to the browser's own controls
         page.keyboard.press("Tab")
+        settle(page)
         assert page.evaluate("document.activeElement === document.body || !!document.activeElement.closest('dialog')")
     page.keyboard.press("Escape")
     until(page, "!location.hash.includes('open')")
@@ -662,4 +699,5 @@ def test_lists_grow_as_they_are_needed(show):
     assert page.locator(".card").count() < 100
     while page.get_by_role("button", name="Show more").is_visible():
         page.get_by_role("button", name="Show more").click()
+        settle(page)
     assert page.locator(".card").count() == 500
