@@ -100,12 +100,13 @@ def test_a_model_that_is_none(tmp_path, capsys):
     assert capsys.readouterr().err == f"eesvm: error: {tmp_path} is not a model: there is no model.json in it\n"
 
 
-def test_a_port_in_use(model, capsys):
+def test_a_port_in_use(model):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert main(["serve", str(model), "--port", str(port)]) == 1
+        command = [sys.executable, "-m", "eesvm", "serve", str(model), "--port", str(port)]
+        refused = subprocess.run(command, capture_output=True, text=True, check=False)
     sentence = f"port {port} of 127.0.0.1 is in use: choose another with --port, or 0 for any that is free"
-    assert capsys.readouterr() == ("", f"eesvm: error: {sentence}\n")
+    assert (refused.returncode, refused.stdout, refused.stderr) == (1, "", f"eesvm: error: {sentence}\n")
 
 
 @pytest.mark.parametrize("arguments", [["--port", "70000"], ["--port", "-1"], ["--max-upload", "0"], ["--max-pixels", "1e9"], ["--jobs", "0"], ["--queue", "-1"], []])  # fmt: skip

@@ -12,7 +12,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import tokenize
 import uuid
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +23,17 @@ from typing import IO, Any
 
 from eesvm._validation import InputError
 
+# What zipfile and numpy raise over a .npz file that is damaged, or whose headers are.
+ARCHIVE_DAMAGE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    SyntaxError,
+    tokenize.TokenError,
+)
 _LIST_NAME = ".eesvm-output"  # inside a folder of ours: the names of the files that we put there
 
 

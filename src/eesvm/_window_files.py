@@ -9,13 +9,12 @@ Before: `structures`, `_files`. After: `windows`, which carries these names.
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
 
-from eesvm._files import atomic_write
+from eesvm._files import ARCHIVE_DAMAGE, atomic_write
 from eesvm._validation import InputError
 from eesvm.boxes import check_boxes
 from eesvm.structures import Windows
@@ -41,7 +40,7 @@ def read_windows(path: str | os.PathLike[str]) -> list[Windows]:
     try:
         with np.load(path, allow_pickle=False) as stored:
             ids, starts, boxes, instance = (stored[name] for name in _NAMES)
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+    except (*ARCHIVE_DAMAGE, KeyError) as error:
         raise InputError(f"{os.fspath(path)} is not a file of windows") from error
     boxes = check_boxes(boxes, f"boxes of {os.fspath(path)}")
     is_consistent = (

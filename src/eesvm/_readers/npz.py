@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import math
 import zipfile
-import zlib
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._files import ARCHIVE_DAMAGE
 from eesvm._readers.raw import RawTable, instead, listed
 from eesvm._validation import InputError, check_scores
 
@@ -65,7 +65,7 @@ def load_arrays(path: Path, known: Collection[str]) -> dict[str, NDArray[Any]]:
             return {name: arrays[name] if name in known else np.empty(0) for name in members}
     except InputError:
         raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, OSError, RuntimeError) as error:
+    except (*ARCHIVE_DAMAGE, KeyError, OSError, RuntimeError) as error:
         # RuntimeError covers encrypted members and compressions that zipfile does not know.
         raise InputError(f"the .npz archive is damaged ({error})") from None
 

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import zipfile
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._files import atomic_write
+from eesvm._files import ARCHIVE_DAMAGE, atomic_write
 from eesvm._validation import InputError, check_number, check_table, row_blocks
 from eesvm.descriptors.base import Descriptor, Image, Rows
 
@@ -49,7 +48,7 @@ class _Fitted:
                 content = {name: stored[name] for name in stored.files}
         except OSError as error:
             raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-        except (ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        except ARCHIVE_DAMAGE as error:
             raise InputError(f"{path} does not hold a {cls.__name__}: {error}") from error
         if str(content.pop("kind", "")) != cls.kind or set(content) != set(cls.names):
             raise InputError(f"{path} does not hold a {cls.__name__}")
