@@ -26,9 +26,10 @@ from eesvm.exemplars import ExemplarSVMs, LinearExemplars, TrainingProgress
 from eesvm.score_tables import ScoreTable
 from eesvm.scoring import score_windows
 from eesvm.structures import Dataset, Instance
-from eesvm.training_windows import NEGATIVE, POSITIVE, TrainingWindows
+from eesvm.training_windows import NEGATIVE, POSITIVE, DescriptorTable, TrainingWindows
 
 F32 = NDArray[np.float32]
+Scorer = Callable[[NDArray[np.bool_], F32, F32], F32]  # which windows, weights, biases -> scores
 
 _THREADS = 4  # of the trainer, always: the last bits of weights depend on how exemplars are shared out
 
@@ -76,6 +77,15 @@ class CalibrationScores:
     n_negatives: int  # negatives there are, of which the table may hold a sample
 
 
+@dataclass(frozen=True)
+class ClassRows:
+    """Which windows the detectors of one class are trained on, out of n."""
+
+    own: NDArray[np.int64]  # (E,) the objects
+    is_negative: NDArray[np.bool_]  # (n,) of the exemplars
+    is_single_negative: NDArray[np.bool_]  # (n,) of the single SVM
+
+
 def choose_classes(dataset: Dataset, wanted: Iterable[str] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Classes to train and classes that have no object to learn from; one of those that was asked for is an error."""
     usable = {i.class_name for i in dataset.instances() if not (i.is_difficult or i.is_crowd)}
@@ -107,12 +117,22 @@ def train_class(
 ) -> TrainedClass:
     """Train an exemplar for each object of the class, and the single SVM, against windows of random images."""
     options = TrainingOptions() if options is None else options
+    chosen, instances = class_rows(windows, class_name, options, random_state)
+    single = train_single(windows.table, chosen, random_state)
+    trainer = make_trainer(options, single, checkpoint, progress)
+    trainer.fit(*training_rows(windows.table, chosen, options.own_image))
+    return TrainedClass(class_name, trainer, instances, single, int(chosen.is_negative.sum()))
+
+
+def class_rows(
+    windows: TrainingWindows, class_name: str, options: TrainingOptions, random_state: int
+) -> tuple[ClassRows, tuple[Instance, ...]]:
+    """What a class is trained on, and its objects; `NothingToLearnError` where that is not enough."""
     own, instances = windows.objects(class_name)
     if not len(own):
         raise NothingToLearnError(
             f"the class {class_name!r} has no object to learn from in the images that could be read"
         )
-    positives = windows.descriptors[own]
     is_drawn = _drawn_images(windows, options.max_images, random_state)
     overlap = windows.overlap(class_name)
     is_negative = is_drawn & (overlap <= options.max_overlap)
@@ -121,13 +141,40 @@ def train_class(
             f"the class {class_name!r} has no negative windows: all overlap an object by more than "
             f"{options.max_overlap:g}; images without the class would give some"
         )
-    single = _train_single(windows, positives, is_drawn & (overlap <= options.single_max_overlap), random_state)
-    trainer = _trainer(options, single, checkpoint, progress)
-    groups: tuple[Any, ...] = ()
-    if not options.own_image:
-        groups = windows.image[own], windows.image[is_negative]
-    trainer.fit(positives, windows.rows(is_negative), *groups)
-    return TrainedClass(class_name, trainer, instances, single, int(is_negative.sum()))
+    return ClassRows(own, is_negative, is_drawn & (overlap <= options.single_max_overlap)), instances
+
+
+def train_single(table: DescriptorTable, chosen: ClassRows, random_state: int) -> SingleSVM:
+    """One SVM for all objects of a class."""
+    svm = LinearSVM(random_state=random_state)
+    svm.fit(table.descriptors[chosen.own], table.rows(chosen.is_single_negative))
+    return SingleSVM(svm.coef_, float(np.float32(svm.intercept_)))
+
+
+def training_rows(table: DescriptorTable, chosen: ClassRows, own_image: bool) -> tuple[Any, ...]:
+    """What a trainer of exemplars is fitted to: exemplars, negatives, and groups where they matter."""
+    groups = () if own_image else (table.image[chosen.own], table.image[chosen.is_negative])
+    return table.descriptors[chosen.own], table.rows(chosen.is_negative), *groups
+
+
+def make_trainer(
+    options: TrainingOptions,
+    single: SingleSVM,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Callable[[TrainingProgress], object] | None = None,
+) -> LinearExemplars:
+    """The trainer of exemplars that the options name."""
+    if options.trainer == "lda":
+        return ExemplarLDA()
+    return ExemplarSVMs(
+        C=options.C,
+        positive_weight=options.positive_weight,
+        loss=options.loss,
+        prior=(single.weights, single.bias) if options.prior == "class" else None,
+        checkpoint=checkpoint,
+        progress=progress,
+        n_jobs=_THREADS,
+    )
 
 
 def score_class(
@@ -136,8 +183,12 @@ def score_class(
     options: CalibrationOptions | None = None,
     *,
     random_state: int = 0,
+    score: Scorer | None = None,
 ) -> CalibrationScores:
-    """Score all positive windows of the class and a random sample of its negative ones."""
+    """Score all positive windows of the class and a random sample of its negative ones.
+
+    `score` scores chosen windows of a table, in another place perhaps; default: here.
+    """
     options = CalibrationOptions() if options is None else options
     labels = windows.labels(trained.class_name, options.positive_overlap, options.negative_overlap)
     negatives = np.flatnonzero(labels == NEGATIVE)
@@ -152,8 +203,9 @@ def score_class(
     is_chosen[chosen] = True
     rows = windows.rows(is_chosen)
     exemplars = trained.exemplars
+    weights, biases = exemplars.coef_, exemplars.intercept_
     table = ScoreTable(
-        scores=score_windows(rows, exemplars.coef_, exemplars.intercept_),
+        scores=score_windows(rows, weights, biases) if score is None else score(is_chosen, weights, biases),
         labels=(labels[chosen] == POSITIVE).astype(np.int8),
         groups=windows.image_ids[windows.image[chosen]],
         exemplar_groups=np.array([instance.image_id for instance in trained.instances], dtype=np.str_),
@@ -172,29 +224,3 @@ def _drawn_images(windows: TrainingWindows, n_images: int | None, random_state: 
         is_drawn[:] = False
         is_drawn[np.random.default_rng(random_state).choice(n, n_images, replace=False)] = True
     return is_drawn[windows.image]
-
-
-def _train_single(
-    windows: TrainingWindows, positives: F32, is_negative: NDArray[np.bool_], random_state: int
-) -> SingleSVM:
-    svm = LinearSVM(random_state=random_state).fit(positives, windows.rows(is_negative))
-    return SingleSVM(svm.coef_, float(np.float32(svm.intercept_)))
-
-
-def _trainer(
-    options: TrainingOptions,
-    single: SingleSVM,
-    checkpoint: str | os.PathLike[str] | None,
-    progress: Callable[[TrainingProgress], object] | None,
-) -> LinearExemplars:
-    if options.trainer == "lda":
-        return ExemplarLDA()
-    return ExemplarSVMs(
-        C=options.C,
-        positive_weight=options.positive_weight,
-        loss=options.loss,
-        prior=(single.weights, single.bias) if options.prior == "class" else None,
-        checkpoint=checkpoint,
-        progress=progress,
-        n_jobs=_THREADS,
-    )

@@ -31,6 +31,7 @@ from eesvm.detector_files import LoadedModel, load_model, save_model
 from eesvm.detector_model import ClassModel, Ensemble, score_image
 from eesvm.detector_options import PRESETS, DetectorOptions
 from eesvm.detector_run import TrainingRun
+from eesvm.engine import open_engine
 from eesvm.images import image_size, read_image
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation, ImageRecord, Problem
 from eesvm.training_windows import StageProgress, TrainingWindows, propose_windows, training_windows
@@ -84,6 +85,7 @@ class ExemplarDetector(BaseEstimator):
         folder: str | os.PathLike[str] | None = None,
         command: Sequence[str] = (),
         progress: StageProgress | None = None,
+        scheduler: Any = None,
     ) -> Self:
         """Train on all images of the dataset.
 
@@ -96,12 +98,17 @@ class ExemplarDetector(BaseEstimator):
             interruption goes on from there; after a change of options it redoes what depends on them.
         command : what the folder says it was made by.
         progress : called with a stage, how much of it is done, and how much there is to do.
+        scheduler : who computes where work splits: the address of a Dask scheduler, "local" for workers on this
+            machine, a Dask client or cluster, or an engine. The model is the same. None is this process.
         """
         options = self.checked_options()
         wanted = check_calibrators([options.calibration.calibrator, *check_calibrators(calibrators or ["none"])])
-        run = TrainingRun(dataset, options, classes, wanted, cache=cache, folder=folder, progress=progress)
-        run.command = tuple(command)
-        self.models_ = run.train()
+        with open_engine(scheduler, options.n_jobs) as engine:
+            run = TrainingRun(
+                dataset, options, classes, wanted, cache=cache, folder=folder, progress=progress, engine=engine
+            )
+            run.command = tuple(command)
+            self.models_ = run.train()
         self.classes_ = tuple(model.class_name for model in self.models_)
         self.descriptor_ = run.descriptor
         self.problems_ = tuple(run.problems)
@@ -113,6 +120,7 @@ class ExemplarDetector(BaseEstimator):
 
     @property
     def exemplars_(self) -> tuple[ExemplarAnnotation, ...]:
+        """`ExemplarAnnotation` of every exemplar, class by class."""
         self._check_fitted()
         return tuple(annotation for model in self.models_ for annotation in model.annotations)
 

@@ -4,9 +4,10 @@ In: a dataset, options, and where results are kept. Out: `ClassModel`s, and in a
 descriptor's scaling and PCA; for each class its exemplars, its training scores and its calibrators. A part is filed in
 `run.json` under a key: a hash of everything it depends on. A part whose key and files are as they were is read, not
 made; so a run that was killed goes on, a second run does nothing, and another option redoes what depends on it.
-Absent on purpose: what the parts are (`training_windows`, `class_training`, `class_calibration`).
+Absent on purpose: what the parts are (`training_windows`, `class_training`, `class_calibration`), and how their making
+is shared out where there is an engine (`split_training`).
 
-Before: `detector_files`, `detector_keys`, `run_folder`. After: `detector`.
+Before: `detector_files`, `detector_keys`, `run_folder`, `split_training`. After: `detector`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,8 +51,10 @@ from eesvm.detector_files import (
 from eesvm.detector_keys import TrainingKeys
 from eesvm.detector_model import ClassModel
 from eesvm.detector_options import DetectorOptions
+from eesvm.engine import Engine
 from eesvm.exemplar_annotations import annotate
 from eesvm.run_folder import RunFolder
+from eesvm.split_training import SplitTraining
 from eesvm.structures import Dataset, Problem, Windows
 from eesvm.training_windows import (
     StageProgress,
@@ -59,9 +63,11 @@ from eesvm.training_windows import (
     fit_descriptor,
     plain_descriptor,
     propose_windows,
+    sample_windows,
 )
 
 T = TypeVar("T")
+BegunClass = tuple[ClassModel, Callable[[], CalibrationScores]]  # without calibrators; what reads or makes its scores
 
 
 class TrainingRun:
@@ -85,6 +91,7 @@ class TrainingRun:
         cache: DescriptorCache | None = None,
         folder: str | os.PathLike[str] | None = None,
         progress: StageProgress | None = None,
+        engine: Engine | None = None,
     ) -> None:
         if not isinstance(dataset, Dataset):
             raise InputError(f"`dataset` must be a Dataset, got {type(dataset).__name__}")
@@ -100,9 +107,22 @@ class TrainingRun:
         self._descriptor: Descriptor | None = None
         self._windows: TrainingWindows | None = None
         self._proposals: list[Windows] | None = None
+        self._engine = engine
+        self._split: SplitTraining | None = None  # while `train` runs with an engine
 
     def train(self) -> list[ClassModel]:
         """All classes, made or read."""
+        if self._engine is None:
+            return self._train_all()
+        self._split = SplitTraining(self._engine, self.options, self.cache, self.progress)
+        given, self.cache = self.cache, self._split.cache
+        try:
+            return self._train_all()
+        finally:
+            self._split.close()
+            self._split, self.cache = None, given
+
+    def _train_all(self) -> list[ClassModel]:
         with self._stage("reading images"):
             self.fingerprint = fingerprint(self.dataset, self._counter("reading images"))
             self.plain = plain_descriptor(self.options.descriptor)
@@ -136,6 +156,8 @@ class TrainingRun:
             descriptor = self.descriptor
             proposals = self._propose()
             with self._stage("descriptors"):
+                if self._split is not None:
+                    self._split.describe("descriptors", self.dataset, proposals, descriptor)
                 self._windows = describe_windows(
                     self.dataset,
                     proposals,
@@ -149,22 +171,34 @@ class TrainingRun:
     # The parts of a class
 
     def _train_classes(self) -> list[ClassModel]:
-        """Each class in turn; one that nothing can be learned of is left out, unless it was asked for."""
-        models = []
-        for number, name in enumerate(self.classes):
-            try:
-                models.append(self._class(name, number))
-            except NothingToLearnError as error:
-                if self.is_explicit:
-                    raise
-                self.problems.append(Problem(self.dataset.name, str(error), kind="class"))
+        """Each class in turn; with an engine, all are under way before the first calibrator is waited for."""
+        if self._split is not None:
+            self._send_training(self._split)
+        begun: Iterable[BegunClass] = self._begun_classes()
+        models = [self._calibrated(*one) for one in (begun if self._split is None else list(begun))]
         if not models:
             raise InputError(f"nothing can be learned from {self.dataset.name}: {self.problems[-1].reason}")
         self.classes = tuple(model.class_name for model in models)
         return models
 
-    def _class(self, name: str, number: int) -> ClassModel:
-        self.place = f" {number + 1} of {len(self.classes)}: {name}"
+    def _send_training(self, split: SplitTraining) -> None:
+        missing = [name for name in self.classes if not self._has(name, "training", self.keys.training(name))]
+        if missing:
+            windows = self.windows
+            with self._stage("training"):
+                split.send_training(windows, missing, self._checkpoint)
+
+    def _begun_classes(self) -> Iterator[BegunClass]:
+        """Classes with exemplars and scores; one that nothing can be learned of is left out, unless asked for."""
+        for name in self.classes:
+            try:
+                yield self._begun(name)
+            except NothingToLearnError as error:
+                if self.is_explicit:
+                    raise
+                self.problems.append(Problem(self.dataset.name, str(error), kind="class"))
+
+    def _begun(self, name: str) -> BegunClass:
         model = self._part(
             self._part_name(name, "training"),
             self.keys.training(name),
@@ -187,8 +221,15 @@ class TrainingRun:
                 )
             return made[0]
 
-        if self.folder is None or not self.folder.has(self._part_name(name, "scores"), self.keys.scores(name)):
+        if not self._has(name, "scores", self.keys.scores(name)):
             scores()
+        if self._split is not None:
+            for stored in self.calibrators:
+                if not self._has(name, stored, self.keys.calibration(name, stored)):
+                    self._split.send_calibration(name, stored, scores())
+        return model, scores
+
+    def _calibrated(self, model: ClassModel, scores: Callable[[], CalibrationScores]) -> ClassModel:
         for stored in self.calibrators:
             model.calibrators[stored] = self._calibrator(model, stored, scores)
         model.read_scores = scores
@@ -201,7 +242,7 @@ class TrainingRun:
             self._part_name(name, stored),
             self.keys.calibration(name, stored),
             read=lambda root, files: read_calibrator(root, name, stored, model.n_exemplars),
-            make=lambda: self._calibrate(scores(), stored),
+            make=lambda: self._calibrate(name, scores, stored),
             write=lambda root, made: write_calibrator(root, name, stored, made),
         )
 
@@ -225,6 +266,8 @@ class TrainingRun:
     def _propose(self) -> list[Windows]:
         if self._proposals is None:
             with self._stage("windows"):
+                if self._split is not None:
+                    self._split.propose(self.dataset)
                 self._proposals = list(
                     propose_windows(
                         self.dataset,
@@ -243,55 +286,78 @@ class TrainingRun:
     def _fit_descriptor(self) -> Transformed:
         proposals = self._propose()
         with self._stage("scaling and PCA"):
+            wanted = self.options.descriptor
+            if self._split is not None and (wanted.n_components is not None or wanted.mean_norm is not None):
+                sample = sample_windows(proposals, self.options.random_state)
+                self._split.describe("scaling", self.dataset, sample, self.plain)
             return fit_descriptor(
                 self.dataset, proposals, self.options, plain=self.plain, cache=self.cache, progress=self.progress
             )
 
     def _train(self, name: str) -> ClassModel:
         windows = self.windows
-        checkpoint = None if self.folder is None else self.folder.checkpoints(class_folder(name))
-        progress = self.progress
         with self._stage("training"):
-            trained: TrainedClass = train_class(
-                windows,
-                name,
-                self.options.training,
-                random_state=self.options.random_state,
-                checkpoint=checkpoint,
-                progress=None
-                if progress is None
-                else lambda state: progress(f"training class{self.place}", state.n_done, state.n_exemplars),
-            )
+            trained = self._train_here(windows, name) if self._split is None else self._split.trained(name)
         with self._stage("annotations"):
             records = {record.image_id: record for record in windows.records}
             annotations = annotate(trained.instances, records, self.problems)
         return ClassModel(name, trained.exemplars, annotations, trained.single)
+
+    def _train_here(self, windows: TrainingWindows, name: str) -> TrainedClass:
+        progress, place = self.progress, self._place(name)
+        return train_class(
+            windows,
+            name,
+            self.options.training,
+            random_state=self.options.random_state,
+            checkpoint=self._checkpoint(name),
+            progress=None
+            if progress is None
+            else lambda state: progress(f"training class{place}", state.n_done, state.n_exemplars),
+        )
+
+    def _checkpoint(self, name: str) -> Path | None:
+        return None if self.folder is None else self.folder.checkpoints(class_folder(name))
 
     def _score(self, model: ClassModel) -> CalibrationScores:
         windows = self.windows
         _, instances = windows.objects(model.class_name)
         trained = TrainedClass(model.class_name, model.exemplars, instances, model.single, 0)
         with self._stage("scores"):
-            return score_class(windows, trained, self.options.calibration, random_state=self.options.random_state)
+            return score_class(
+                windows,
+                trained,
+                self.options.calibration,
+                random_state=self.options.random_state,
+                score=None if self._split is None else partial(self._split.score, windows),
+            )
 
-    def _calibrate(self, scores: CalibrationScores, stored: str) -> Any:
-        limit = self.options.calibration.time_limit
+    def _calibrate(self, name: str, scores: Callable[[], CalibrationScores], stored: str) -> Any:
+        with self._stage("calibration"):
+            if self._split is not None:
+                return self._split.calibrated(name, stored)
+            return self._calibrate_here(name, scores(), stored)
+
+    def _calibrate_here(self, name: str, scores: CalibrationScores, stored: str) -> Any:
+        limit, place = self.options.calibration.time_limit, self._place(name)
         progress = self.progress
 
         def search_progress(state: SearchState) -> None:
             if progress is not None:
-                text = f"calibrating class{self.place}, gap {100 * min(1.0, state.gap):.1f} %"
+                text = f"calibrating class{place}, gap {100 * min(1.0, state.gap):.1f} %"
                 progress(text, int(state.seconds), 0 if limit is None else int(limit))
 
-        with self._stage("calibration"):
-            return calibrate_class(
-                scores,
-                [stored],
-                self.options.calibration,
-                random_state=self.options.random_state,
-                n_jobs=self.options.n_jobs,
-                progress=None if progress is None else search_progress,
-            )[stored]
+        return calibrate_class(
+            scores,
+            [stored],
+            self.options.calibration,
+            random_state=self.options.random_state,
+            n_jobs=self.options.n_jobs,
+            progress=None if progress is None else search_progress,
+        )[stored]
+
+    def _place(self, name: str) -> str:
+        return f" {self.classes.index(name) + 1} of {len(self.classes)}: {name}"
 
     # Reading, making and keeping
 
@@ -315,6 +381,9 @@ class TrainingRun:
             self.folder.keep(name, key, write(self.folder.root, made), time.perf_counter() - started)
         self.changed.append(name)
         return made
+
+    def _has(self, class_name: str, kind: str, key: str) -> bool:
+        return self.folder is not None and self.folder.has(self._part_name(class_name, kind), key)
 
     def _finish(self, models: list[ClassModel]) -> None:
         """Write the card, unless nothing has changed."""

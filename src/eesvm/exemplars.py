@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -149,6 +149,41 @@ class ExemplarSVMs(LinearExemplars):
 
         With groups, such as image names, (E,) and (M,), the negatives of an exemplar's own group are not its negatives.
         """
+        problem, facts = self._problem(exemplars, negatives, exemplar_groups, negative_groups)
+        n = len(problem.positives)
+        blocks = np.array_split(np.arange(n), self.n_blocks(n, *problem.negatives.shape))
+        with workers(self.n_jobs) as threads:
+            solutions = self._solve_blocks(problem, facts, blocks, threads)
+        return self.join(solutions)
+
+    def fit_block(
+        self,
+        number: int,
+        n_blocks: int,
+        exemplars: Any,
+        negatives: Any,
+        exemplar_groups: Any = None,
+        negative_groups: Any = None,
+    ) -> Solution:
+        """One of the blocks that `fit` trains one after the other, for whoever trains them in several places."""
+        problem, facts = self._problem(exemplars, negatives, exemplar_groups, negative_groups)
+        block = np.array_split(np.arange(len(problem.positives)), n_blocks)[number]
+        with workers(self.n_jobs) as threads:
+            return self._solve_blocks(problem, facts, [block], threads)[0]
+
+    def join(self, solutions: Sequence[Solution]) -> Self:
+        """What `fit` learns from the solutions of all blocks, in their order."""
+        self._learn(solutions, *check_prior(self.prior, solutions[0].weights.shape[1]))
+        return self
+
+    def n_blocks(self, n_exemplars: int, n_negatives: int, n_dimensions: int) -> int:
+        """In how many blocks `fit` trains so many exemplars."""
+        size = self._budget(n_negatives, n_dimensions).n_bytes // _SHARE_OF_EXEMPLARS // (16 * (n_dimensions + 1))
+        return -(-n_exemplars // max(1, min(size, _MAX_BLOCK if self.checkpoint is None else _MAX_CHECKPOINT_BLOCK)))
+
+    def _problem(
+        self, exemplars: Any, negatives: Any, exemplar_groups: Any, negative_groups: Any
+    ) -> tuple[Problem, RowFacts]:
         self.check_parameters()
         positives, rows, facts = check_training(exemplars, negatives, self.checkpoint is not None)
         groups = check_both_groups(exemplar_groups, negative_groups, len(positives), rows.shape[0])
@@ -156,18 +191,8 @@ class ExemplarSVMs(LinearExemplars):
         weights, bias = check_prior(self.prior, positives.shape[1])
         objective = Objective(self.C * self.positive_weight, self.C, self.loss == "squared_hinge", self.bias_multiplier)
         _check_steepness(objective, positives, facts)
-        problem = Problem(
-            positives,
-            rows,
-            objective,
-            _margins(positives, rows, weights, bias),
-            facts.squares,
-            *groups,
-        )
-        with workers(self.n_jobs) as threads:
-            solutions = self._solve_blocks(problem, facts, threads)
-        self._learn(solutions, weights, bias)
-        return self
+        margins = _margins(positives, rows, weights, bias)
+        return Problem(positives, rows, objective, margins, facts.squares, *groups), facts
 
     def check_parameters(self) -> None:
         """Refuse parameters that cannot be trained with."""
@@ -182,12 +207,14 @@ class ExemplarSVMs(LinearExemplars):
         if self.progress is not None and not callable(self.progress):
             raise InputError(f"`progress` must be a function, got {self.progress!r}")
 
-    def _solve_blocks(self, problem: Problem, facts: RowFacts, threads: Workers) -> list[Solution]:
+    def _solve_blocks(
+        self, problem: Problem, facts: RowFacts, blocks: Sequence[NDArray[np.intp]], threads: Workers
+    ) -> list[Solution]:
         started, n_exemplars = time.perf_counter(), len(problem.positives)
-        budget, size = self._budget_and_block(problem)
+        budget = self._budget(*problem.negatives.shape)
         kept = None if self.checkpoint is None else Checkpoints(self.checkpoint)
         solutions: list[Solution] = []
-        for members in np.array_split(np.arange(n_exemplars), -(-n_exemplars // size)):
+        for members in blocks:
             n_before = int(members[0])
 
             def report(n_done: int, n_scans: int, n_before: int = n_before) -> None:
@@ -205,12 +232,10 @@ class ExemplarSVMs(LinearExemplars):
             solutions.append(solution)
         return solutions
 
-    def _budget_and_block(self, problem: Problem) -> tuple[Budget, int]:
-        """Bytes for training, and how many exemplars are trained together."""
-        (m, d), given = problem.negatives.shape, self.memory_budget
-        budget = Budget(max(_LEAST_BUDGET, 2 * m * d), is_strict=False) if given is None else Budget(int(given))
-        size = budget.n_bytes // _SHARE_OF_EXEMPLARS // (16 * (d + 1))
-        return budget, max(1, min(size, _MAX_BLOCK if self.checkpoint is None else _MAX_CHECKPOINT_BLOCK))
+    def _budget(self, n_negatives: int, n_dimensions: int) -> Budget:
+        if self.memory_budget is not None:
+            return Budget(int(self.memory_budget))
+        return Budget(max(_LEAST_BUDGET, 2 * n_negatives * n_dimensions), is_strict=False)
 
     def _key(self, block: Problem, facts: RowFacts) -> str:
         parameters = {
@@ -224,7 +249,7 @@ class ExemplarSVMs(LinearExemplars):
         margins = block.margins
         return digest(parameters, block.positives, margins.positives, margins.negatives, ids, places)
 
-    def _learn(self, solutions: list[Solution], weights: F32, bias: float) -> None:
+    def _learn(self, solutions: Sequence[Solution], weights: F32, bias: float) -> None:
         self.coef_ = np.concatenate([s.weights for s in solutions]) + weights
         self.intercept_ = np.concatenate([s.biases for s in solutions]) + np.float32(bias)
         self.objective_ = np.concatenate([s.objective for s in solutions])

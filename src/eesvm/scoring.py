@@ -48,7 +48,7 @@ def score_windows(
     rows = as_rows(windows, "windows")
     if rows.shape[1] != weights.shape[1]:
         raise InputError(f"`windows` must have {weights.shape[1]} columns, as `weights` have, got {rows.shape[1]}")
-    n_rows = max(64, _BLOCK_BYTES // (4 * max(len(weights), 1)))
+    n_rows = rows_of_a_block(len(weights))
     if block_rows is not None:
         n_rows = int(check_number(block_rows, "block_rows", minimum=1, integer=True))
     shape = rows.shape[0], len(weights)
@@ -59,6 +59,11 @@ def score_windows(
         for start, block in checked_blocks(rows, n_rows, "windows"):
             _score(start, block, weights, offsets, scores[start : start + len(block)])
     return scores
+
+
+def rows_of_a_block(n_exemplars: int) -> int:
+    """Windows that are scored together unless `block_rows` says otherwise."""
+    return max(64, _BLOCK_BYTES // (4 * max(n_exemplars, 1)))
 
 
 def check_biases(values: Any, n: int) -> F32:

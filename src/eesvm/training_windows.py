@@ -42,6 +42,24 @@ StageProgress = Callable[[str, int, int], object]  # stage, done, of how many
 
 
 @dataclass(frozen=True)
+class DescriptorTable:
+    """Descriptors of many images, image after image: what training needs of `TrainingWindows`."""
+
+    starts: NDArray[np.int64]  # (images + 1,) the windows of image k are starts[k] : starts[k + 1]
+    descriptors: NDArray[np.float32]  # (n, d), in memory or mapped
+
+    @cached_property
+    def image(self) -> NDArray[np.int64]:
+        """(n,) which image each window belongs to."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
+    def rows(self, is_wanted: NDArray[np.bool_]) -> PartedRows:
+        """The descriptors of some windows, image by image and without a copy."""
+        bounds = list(zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True))
+        return PartedRows([self.descriptors[a:b] for a, b in bounds], [is_wanted[a:b] for a, b in bounds])
+
+
+@dataclass(frozen=True)
 class TrainingWindows:
     """All windows of all images, image after image; row i of every table is window i."""
 
@@ -56,9 +74,14 @@ class TrainingWindows:
         return len(self.boxes)
 
     @cached_property
+    def table(self) -> DescriptorTable:
+        """The descriptors alone."""
+        return DescriptorTable(self.starts, self.descriptors)
+
+    @property
     def image(self) -> NDArray[np.int64]:
         """(n,) which image each window belongs to."""
-        return np.repeat(np.arange(len(self.records)), np.diff(self.starts))
+        return self.table.image
 
     @cached_property
     def image_ids(self) -> NDArray[np.str_]:
@@ -106,8 +129,7 @@ class TrainingWindows:
 
     def rows(self, is_wanted: NDArray[np.bool_]) -> PartedRows:
         """The descriptors of some windows, image by image and without a copy."""
-        bounds = list(zip(self.starts[:-1].tolist(), self.starts[1:].tolist(), strict=True))
-        return PartedRows([self.descriptors[a:b] for a, b in bounds], [is_wanted[a:b] for a, b in bounds])
+        return self.table.rows(is_wanted)
 
     def of_images(self, chosen: Sequence[int]) -> TrainingWindows:
         """The table of some images, by their positions; for splits of a training set."""
@@ -191,7 +213,7 @@ def fit_descriptor(
     wanted = options.descriptor
     if wanted.n_components is None and wanted.mean_norm is None:
         return Transformed(plain)
-    sample = _sample(windows, options.random_state)
+    sample = sample_windows(windows, options.random_state)
     described = describe_dataset(
         dataset, sample, plain, cache=cache, progress=_of_stage(progress, "scaling", len(sample)), problems=[]
     )
@@ -235,8 +257,11 @@ def describe_windows(
     )
 
 
-def _sample(windows: Sequence[Windows], random_state: int) -> list[Windows]:
-    """Some proposals of some images; ground truth stays out, so that annotations do not change the descriptor."""
+def sample_windows(windows: Sequence[Windows], random_state: int) -> list[Windows]:
+    """What scaling and PCA are fitted to: some proposals of some images.
+
+    Ground truth stays out, so that annotations do not change the descriptor.
+    """
     random = np.random.default_rng(random_state)
     order = np.sort(random.permutation(len(windows))[:_SAMPLE_IMAGES])
     sample = []

@@ -44,6 +44,7 @@ then from the command line. --set takes any option by its dotted name: --set det
 example:
   eesvm train scenes --split train -o model
   eesvm train VOCdevkit/VOC2007 --split trainval --classes cat,dog --preset paper -o model
+  eesvm train VOCdevkit/VOC2007 --scheduler tcp://10.0.0.1:8786 --cache /shared/cache -o model
 """
 
 
@@ -68,6 +69,7 @@ def add_parser(verbs: Parsers) -> None:
     add("--descriptor", choices=DESCRIPTORS, help="how windows are described")
     add("--seed", type=number(minimum=0, integer=True), metavar="N", help="of all random choices")
     add("--jobs", type=number(minimum=1, integer=True), metavar="N", help="processes and threads (default: all cores)")
+    add("--scheduler", metavar="ADDRESS", help="share the work out: tcp://HOST:PORT of a Dask scheduler, or local")
     add("--cache", metavar="FOLDER", help="keep windows and descriptors here (default: the one of `eesvm cache`)")
     add("--no-cache", action="store_true", help="keep none; an interrupted run then starts them anew")
     add("--strict", action="store_true", help="stop at the first annotation that is wrong")
@@ -92,6 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
                 folder=arguments.output,
                 command=["eesvm", *sys.argv[1:]] if sys.argv else [],
                 progress=progress,
+                scheduler=arguments.scheduler,
             )
     except KeyboardInterrupt:
         sys.stderr.write("eesvm: interrupted: the same command goes on where it stopped\n")

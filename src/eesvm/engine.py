@@ -1,0 +1,153 @@
+"""Engines: where the pieces of a long piece of work are computed.
+
+In: functions of a module, and arguments. Out: their results. `Engine` is what `split_training` asks of whoever
+computes: to take a task, to hand out its result, and to bring a large value to the workers once, not once per task.
+`SerialEngine` computes in this process, task by task; `distributed.DaskEngine` on a cluster. Which engine is at work
+changes no result.
+Absent on purpose: what the tasks are, and Dask, which is imported only where a scheduler is named.
+
+Before: `_validation`. After: `split_training`, `distributed`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, runtime_checkable
+
+LOCAL = "local"
+
+
+class Pending(Protocol):
+    """A task that was handed in."""
+
+    def is_done(self) -> bool:
+        """Whether `result` would return, or raise, at once."""
+
+    def result(self) -> Any:
+        """What the function returned, or raised."""
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Whoever computes."""
+
+    @property
+    def n_workers(self) -> int:
+        """How many tasks are computed at a time."""
+
+    @property
+    def task_threads(self) -> int | None:
+        """Threads that a task should take; None is one per core."""
+
+    def sees(self, folder: str | os.PathLike[str]) -> bool:
+        """Whether tasks find in this folder what is written to it here, and the other way round."""
+
+    def keep_in(self, folder: str | os.PathLike[str]) -> None:
+        """A folder that tasks see, for arrays that are shared."""
+
+    def share(self, value: Any, everywhere: bool = True) -> Any:
+        """A handle that stands for a large value among the arguments of tasks; `everywhere`: most workers need it."""
+
+    def forget(self, handle: Any) -> None:
+        """Let go of a shared value."""
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Pending:
+        """Hand in `function(*arguments)`."""
+
+    def wait(self, tasks: Sequence[Pending], seconds: float) -> None:
+        """Return when another one of the tasks is done, after so many seconds at the latest."""
+
+
+def in_order(
+    engine: Engine, function: Callable[..., Any], items: Iterable[Any], *shared: Any
+) -> Iterator[tuple[Any, Any]]:
+    """Each item with `function(item, *shared)`, in order; two tasks per worker are under way, so memory stays flat."""
+    waiting: deque[tuple[Any, Pending]] = deque()
+    for item in items:
+        waiting.append((item, engine.submit(function, item, *shared)))
+        while len(waiting) >= 2 * max(1, engine.n_workers):
+            first, task = waiting.popleft()
+            yield first, task.result()
+    for item, task in waiting:
+        yield item, task.result()
+
+
+class SerialEngine:
+    """Tasks one after the other, in this process, each when its result is asked for."""
+
+    n_workers = 1
+    task_threads: int | None = None
+
+    def sees(self, folder: str | os.PathLike[str]) -> bool:
+        """There is nobody else."""
+        return True
+
+    def keep_in(self, folder: str | os.PathLike[str]) -> None:
+        """Not needed: a shared value is the value."""
+
+    def share(self, value: Any, everywhere: bool = True) -> Any:
+        """The value itself."""
+        return value
+
+    def forget(self, handle: Any) -> None:
+        """Nothing was kept."""
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Pending:
+        """Note down what to compute."""
+        return _Lazy(function, arguments)
+
+    def wait(self, tasks: Sequence[Pending], seconds: float) -> None:
+        """Compute the first of the tasks that is not done; an error is kept for whoever asks for its result."""
+        for task in tasks:
+            if isinstance(task, _Lazy) and not task.is_done():
+                task.compute()
+                return
+
+
+class _Lazy:
+    """A task of the serial engine."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+        self._work: tuple[Callable[..., Any], tuple[Any, ...]] | None = (function, arguments)
+        self._value: Any = None
+        self._error: Exception | None = None
+
+    def is_done(self) -> bool:
+        return self._work is None
+
+    def compute(self) -> None:
+        if self._work is None:
+            return
+        function, arguments = self._work
+        try:
+            self._value = function(*arguments)
+        except Exception as error:
+            self._error = error
+        self._work = None
+
+    def result(self) -> Any:
+        self.compute()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+@contextmanager
+def open_engine(scheduler: Any, n_workers: int | None = None) -> Iterator[Engine | None]:
+    """The engine that a scheduler stands for, closed in the end; None for None.
+
+    Parameters
+    ----------
+    scheduler : the address of a Dask scheduler; "local" for workers on this machine, as many as `n_workers` or cores;
+        a Dask client or cluster; or an engine, which stays open.
+    """
+    if scheduler is None or isinstance(scheduler, Engine):
+        yield scheduler
+        return
+    from eesvm.distributed import DaskEngine  # needs the extra `distributed`
+
+    with DaskEngine(scheduler, n_workers=n_workers) as engine:
+        yield engine
