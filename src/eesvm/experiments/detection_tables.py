@@ -3,7 +3,8 @@
 In: described windows of training and of test images, a class, options, and the rules to compare: a calibrator each,
 with other options where wanted. Out: a frozen `RuleResult` for each rule, from one training and one table of scores:
 windows (recall, false positives at the recall of the joint thresholds, average precision), detections (average
-precision), how many different exemplars win, and the hits that annotations can be carried onto.
+precision), how many different exemplars win, and the hits that annotations can be carried onto. With weights of the
+test images all of it is also measured on resamples of them, the same ones for every rule.
 Test windows are proposals; those with IoU >= 0.5 are positive, the others negative, as in the paper.
 Absent on purpose: reading datasets, splits, and laying tables out.
 
@@ -24,9 +25,17 @@ from eesvm._validation import InputError
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.calibration.cooccurrence import CooccurrenceCalibrator
 from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.problem import any_accepts
 from eesvm.class_calibration import SINGLE_SVM as SINGLE
 from eesvm.class_calibration import STORED_AS, ScoreRule, calibrate_class, score_rule
-from eesvm.class_training import CalibrationScores, SingleSVM, TrainedClass, score_class, train_class
+from eesvm.class_training import (
+    CalibrationScores,
+    NothingToLearnError,
+    SingleSVM,
+    TrainedClass,
+    score_class,
+    train_class,
+)
 from eesvm.detector_options import DetectionOptions, DetectorOptions
 from eesvm.exemplars import LinearExemplars
 from eesvm.experiments.window_tables import (
@@ -38,7 +47,15 @@ from eesvm.experiments.window_tables import (
     SIGMOID,
     SINGLE_SVM,
 )
-from eesvm.metrics import average_precision, evaluate_detections, false_positives_at_recall, recall_at
+from eesvm.metrics import (
+    average_precision,
+    evaluate_detections,
+    false_positives,
+    false_positives_at_recall,
+    recall_at,
+)
+from eesvm.metrics._tables import make_tables
+from eesvm.metrics.detections import _rank
 from eesvm.scoring import score_windows
 from eesvm.structures import Detections, ExemplarAnnotation, Instance
 from eesvm.training_windows import TrainingWindows
@@ -104,6 +121,10 @@ class RuleResult:
     hits: tuple[Hit, ...] = field(repr=False)
     detections: tuple[Detections, ...] = field(repr=False)
     search: Mapping[str, Any] = field(default_factory=dict)  # loss, bound, gap and status of a joint calibration
+    accepted: float | None = None  # test negatives that joint thresholds accept as they are
+    n_positives: int = 0  # test windows
+    n_negatives: int = 0
+    resamples: Mapping[str, tuple[float, ...]] = field(default_factory=dict, repr=False)  # of the measures, by name
 
     @property
     def n_winners(self) -> int:
@@ -122,8 +143,13 @@ def compare_rules(
     options = DetectorOptions() if options is None else options
     trained = train_class(train, class_name, options.training, random_state=options.random_state)
     scores = score_class(train, trained, options.calibration, random_state=options.random_state)
-    calibrator_of = _Calibrators(scores, options).of
+    calibrator_of = calibrators_on_demand(scores, options)
     return trained, judge_rules(test, class_name, trained.exemplars, trained.single, calibrator_of, options, rules)
+
+
+def calibrators_on_demand(scores: CalibrationScores, options: DetectorOptions) -> Callable[[Rule], ScoreCalibrator]:
+    """A function that fits the calibrator of a rule to these scores; rules that share one share it."""
+    return _Calibrators(scores, options).of
 
 
 def judge_rules(
@@ -134,10 +160,19 @@ def judge_rules(
     calibrator_of: Callable[[Rule], ScoreCalibrator],
     options: DetectorOptions,
     rules: Sequence[Rule] = PAPER_RULES,
+    *,
+    recall: float | None = None,
+    image_weights: _Floats | None = None,
 ) -> list[RuleResult]:
-    """Judge every rule on test images; `calibrator_of` gives the fitted calibrator of a rule."""
-    windows = _TestWindows(test, class_name, exemplars, single)
-    recall = _joint_recall(rules, calibrator_of, windows)
+    """Judge every rule on test images; `calibrator_of` gives the fitted calibrator of a rule.
+
+    Parameters
+    ----------
+    recall : where false positives are counted. Default: what the joint thresholds of the first joint rule reach.
+    image_weights : (resamples, images) how often each test image is drawn, for `RuleResult.resamples`.
+    """
+    windows = _TestWindows(test, class_name, exemplars, single, image_weights)
+    recall = _joint_recall(rules, calibrator_of, windows) if recall is None else recall
     return [windows.judge(rule, calibrator_of, recall, options) for rule in rules]
 
 
@@ -168,14 +203,21 @@ class _Calibrators:
 class _TestWindows:
     """The proposals of the test images and what every exemplar says about them."""
 
-    def __init__(self, test: TrainingWindows, class_name: str, exemplars: LinearExemplars, single: SingleSVM) -> None:
-        self.test, self.class_name = test, class_name
+    def __init__(
+        self,
+        test: TrainingWindows,
+        class_name: str,
+        exemplars: LinearExemplars,
+        single: SingleSVM,
+        image_weights: _Floats | None = None,
+    ) -> None:
+        self.test, self.class_name, self.image_weights = test, class_name, image_weights
         self.rows = np.flatnonzero(test.instance < 0)
         self.boxes, self.image = test.boxes[self.rows], test.image[self.rows]
         self.starts = np.searchsorted(self.image, np.arange(len(test.records) + 1))
         self.is_positive = test.overlap(class_name, with_difficult=False)[self.rows] >= 0.5
         if not self.is_positive.any():
-            raise InputError(f"no window of the test images shows an object of the class {class_name!r}")
+            raise NothingToLearnError(f"no window of the test images shows an object of the class {class_name!r}")
         descriptors = test.rows(test.instance < 0)
         self.raw = score_windows(descriptors, exemplars.coef_, exemplars.intercept_)
         self.single = score_windows(descriptors, single.weights[None, :], [single.bias])[:, 0]
@@ -189,11 +231,14 @@ class _TestWindows:
     ) -> RuleResult:
         detection = options.changed(dict(rule.changes)).detection
         search: dict[str, Any] = {}
+        is_accepted: NDArray[np.bool_] | None = None
         if rule.calibrator == SINGLE:
             scores, how = self.single.astype(np.float64), None
         else:
             calibrator = calibrator_of(rule)
             search = _search_facts(calibrator)
+            if isinstance(calibrator, JointCalibrator):
+                is_accepted = any_accepts(self.raw, calibrator.thresholds_)
             how = score_rule(rule.calibrator, {STORED_AS[rule.calibrator]: calibrator}, self.n, detection.pooling)
             scores = self._scores(how)
         detections, windows = self._detect(scores, detection)
@@ -211,6 +256,10 @@ class _TestWindows:
             hits=tuple(self._hits(detections, windows, how)),
             detections=tuple(detections),
             search=search,
+            accepted=None if is_accepted is None else false_positives(self.is_positive, is_accepted),
+            n_positives=int(self.is_positive.sum()),
+            n_negatives=int((~self.is_positive).sum()),
+            resamples=self._resamples(scores, is_accepted, recall, detections),
         )
 
     @property
@@ -220,6 +269,37 @@ class _TestWindows:
     def _scores(self, how: ScoreRule) -> _Floats:
         parts = zip(self.starts[:-1], self.starts[1:], strict=True)
         return np.concatenate([how(self.raw[a:b, how.used], self.boxes[a:b])[0] for a, b in parts])
+
+    def _resamples(
+        self,
+        scores: _Floats,
+        is_accepted: NDArray[np.bool_] | None,
+        recall: float,
+        detections: Sequence[Detections],
+    ) -> dict[str, tuple[float, ...]]:
+        """Every measure with the images drawn as the weights say; NaN where no object of the class is drawn."""
+        if self.image_weights is None:
+            return {}
+        ranking = _rank(make_tables(self.test.records, detections, [self.class_name]), 0.5, "voc10")[0]
+        order = np.argsort(-scores, kind="stable")  # sorted once: the metrics notice and do not sort again
+        is_positive, sorted_scores, images = self.is_positive[order], scores[order], self.image[order]
+        accepted = None if is_accepted is None else is_accepted[order]
+        found: dict[str, list[float]] = {"false_positives": [], "window_ap": [], "detection_ap": []}
+        if accepted is not None:
+            found |= {"recall": [], "accepted": []}
+        for drawn in self.image_weights:
+            weights = drawn[images]
+            found["detection_ap"].append(ranking.average_precision(drawn))
+            if not weights[is_positive].any():
+                for name in found.keys() - {"detection_ap"}:
+                    found[name].append(np.nan)
+                continue
+            found["false_positives"].append(false_positives_at_recall(is_positive, sorted_scores, recall, weights))
+            found["window_ap"].append(average_precision(is_positive, sorted_scores, weights))
+            if accepted is not None:
+                found["recall"].append(recall_at(is_positive, accepted, weights))
+                found["accepted"].append(false_positives(is_positive, accepted, weights))
+        return {name: tuple(values) for name, values in found.items()}
 
     def _detect(self, scores: _Floats, options: DetectionOptions) -> tuple[list[Detections], list[NDArray[np.int64]]]:
         """Detections of every image, and the test window that each of them is."""
@@ -303,8 +383,7 @@ def _joint_recall(
         if STORED_AS.get(rule.calibrator) == "joint":
             calibrator = calibrator_of(rule)
             assert isinstance(calibrator, JointCalibrator)
-            accepted = (windows.raw > calibrator.thresholds_).any(axis=1)
-            return recall_at(windows.is_positive, accepted)
+            return recall_at(windows.is_positive, any_accepts(windows.raw, calibrator.thresholds_))
     return 1.0
 
 

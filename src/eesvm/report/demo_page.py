@@ -20,11 +20,16 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Table:
-    """A table; its first column names the rows, the others are numbers or short texts."""
+    """A table; its first column names the rows, the others are numbers or short texts.
+
+    With `is_prose` cells are sentences: left-aligned and folded. A row of which only the first cell says something is
+    the head of those below it.
+    """
 
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
+    is_prose: bool = False
 
 
 @dataclass(frozen=True)
@@ -90,12 +95,19 @@ def _section(section: Section) -> str:
 
 def _table(table: Table) -> str:
     head = _cells(table.header, "th", ' scope="col"')
-    rows = (_cells(row[:1], "th", ' scope="row"') + _cells(row[1:], "td") for row in table.rows)
-    body = "\n".join(f"<tr>{row}</tr>" for row in rows)
+    body = "\n".join(f"<tr>{_row(row)}</tr>" for row in table.rows)
+    kind = f' class="prose{" wide" if len(table.header) > 3 else ""}"' if table.is_prose else ""
+    caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
     return (
-        f'<div class="scroll"><table><caption>{escape(table.caption)}</caption>'
+        f'<div class="scroll" tabindex="0"><table{kind}>{caption}'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
+
+
+def _row(row: Sequence[str]) -> str:
+    if len(row) > 1 and row[0] and not any(row[1:]):
+        return f'<th scope="rowgroup" colspan="{len(row)}">{escape(row[0])}</th>'
+    return _cells(row[:1], "th", ' scope="row"') + _cells(row[1:], "td")
 
 
 def _cells(values: Iterable[str], tag: str, attributes: str = "") -> str:
@@ -137,7 +149,8 @@ _STYLE = """
     --right: #4fd3a8; --wrong: #ff9a5c; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
-header, main, footer { max-width: 56rem; margin: 0 auto; padding: 0 1rem; }
+header, main, footer { max-width: 76rem; margin: 0 auto; padding: 0 1rem; }
+p, figure, h1 { max-width: 56rem; }
 header { padding-top: 1.5rem; }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .5rem; }
 h2 { font-size: 1.25rem; margin: 2.2rem 0 .5rem; border-top: 1px solid var(--line); padding-top: 1.2rem; }
@@ -148,6 +161,9 @@ th, td { padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line); t
 th:first-child { text-align: left; }
 thead th { vertical-align: bottom; white-space: normal; }
 tbody th { font-weight: 500; }
+tbody th[scope="rowgroup"] { text-align: left; font-style: italic; color: var(--dim); padding-top: .9rem; }
+table.wide { min-width: 60rem; }
+.prose th, .prose td { text-align: left; vertical-align: top; white-space: normal; min-width: 5.5rem; overflow-wrap: anywhere; }
 figure { margin: 1.2rem 0; }
 figure img { max-width: 100%; height: auto; background: #fff; border-radius: 6px; }
 figcaption { color: var(--dim); font-size: .92rem; }

@@ -1,0 +1,185 @@
+"""`eesvm reproduce`: the tables, claims and figures of the paper on the embedded scenes or on any dataset.
+
+In: nothing, or a dataset. Out: a folder with every table as CSV, LaTeX and Markdown, the claims with their verdicts,
+the figures, and all of it on one page. Killed and started again, it goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from eesvm._validation import InputError
+from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.console import Screen, duration
+from eesvm.cli.reproduce_page import Run, write_outputs
+from eesvm.cli.stages import report_problems, stage_bar
+from eesvm.datasets import FORMATS, open_dataset
+from eesvm.descriptors import DescriptorCache
+from eesvm.experiments.claim_measurements import Evidence
+from eesvm.experiments.claims import judge_claims, summary
+from eesvm.experiments.recipes import SECONDS, make_recipes
+from eesvm.experiments.reproduction import N_RESAMPLES, Reproduction
+from eesvm.experiments.reproduction_results import SMALL, Results
+from eesvm.experiments.splits import SCENE_CLASSES, Splits, own_split, random_splits, scene_splits
+from eesvm.experiments.table_files import COUNT, PERCENT, Cell, text
+from eesvm.experiments.window_tables import JOINT
+from eesvm.structures import Problem
+
+_AUTOMATIC = "automatic"
+_SCENE_IMAGES, _DATA_IMAGES, _CLASSES, _SPLITS = 120, 240, 10, 3
+_STUDY_SECONDS = 3.0  # at most, for each search of the pruning study
+_HELP = f"""\
+Without --data the embedded scenes are used: about ten minutes on two cores. DATA is what `eesvm data info` takes; at
+most {_DATA_IMAGES} random images and the {_CLASSES} classes with the most objects are used, unless --images and
+--classes say otherwise.
+
+Tables 1 to 3 (the paper: trained on Val1) use half of the training images and searches that run to the optimum;
+tables 4 to 6 (Val1+train, trainval) use all of them and searches that are stopped early. Every table is measured on
+several random halves of the images; intervals are over these splits, or over resampled test images with --own-split.
+
+OUT holds tables/table1.csv, .tex and .md to table6, claims.csv, figures/, results.md and report.html. Every finished
+part is filed there: the same command goes on after an interruption, and measures nothing when all is done.
+
+example:
+  eesvm reproduce -o reproduction
+  eesvm reproduce --data VOCdevkit/VOC2007 --own-split trainval,test --images 400 -o voc
+"""
+
+
+def add_parser(verbs: Parsers) -> None:
+    parser = add_verb(verbs, "reproduce", run, "measure the tables, claims and figures of the paper", _HELP)
+    add = parser.add_argument
+    add("--data", metavar="DATA", help="folder or file of a dataset (default: the embedded scenes)")
+    add("-o", "--output", default="reproduction", metavar="OUT", help="folder to write (default: reproduction)")
+    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add("--splits", type=number(minimum=1, integer=True), default=_SPLITS, metavar="N", help=f"splits ({_SPLITS})")
+    add(
+        "--own-split",
+        nargs="?",
+        const=_AUTOMATIC,
+        metavar="TRAIN,TEST",
+        help="the dataset's own training and test split instead of random ones",
+    )
+    add("--images", type=number(minimum=1, integer=True), metavar="N", help="images of a split at most")
+    add("--classes", metavar="N|A,B,...", help=f"how many classes, or which ({_CLASSES})")
+    add("--time-limit", type=number(above=0), default=SECONDS, metavar="S", help=f"seconds of a search ({SECONDS:g})")
+    add("--no-figures", action="store_true", help="tables and claims only")
+    add("--set", action="append", default=[], metavar="NAME=VALUE", help="any option by its dotted name; repeatable")
+    add("--jobs", type=number(minimum=1, integer=True), metavar="N", help="processes and threads (default: all cores)")
+    add("--cache", metavar="FOLDER", help="keep windows here (default: the one of `eesvm cache`)")
+    add("--no-cache", action="store_true", help="keep none; an interrupted run then proposes windows anew")
+    add("--strict", action="store_true", help="stop at the first annotation that is wrong")
+    add("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    screen = Screen(arguments.quiet)
+    started = time.perf_counter()
+    recipes = make_recipes(arguments.time_limit, _changes(arguments))
+    splits, problems = _splits(arguments)
+    try:
+        with stage_bar(arguments.quiet) as progress, _cache(arguments) as cache:
+            reproduction = Reproduction(
+                splits,
+                recipes,
+                arguments.output,
+                cache=cache,
+                n_resamples=N_RESAMPLES if arguments.own_split else 0,
+                study_seconds=min(_STUDY_SECONDS, arguments.time_limit),
+                with_figures=not arguments.no_figures,
+                progress=progress,
+            )
+            measured = reproduction.measure(["eesvm", *sys.argv[1:]] if sys.argv else [])
+    except KeyboardInterrupt:
+        sys.stderr.write("eesvm: interrupted: the same command goes on where it stopped\n")
+        return 130
+    options = recipes[SMALL][0].options
+    n_mined = min(options.training.max_images or len(splits.splits[0].train), len(splits.splits[0].train))
+    evidence = Evidence(measured.results, measured.study, options.descriptor.name == "cnn", n_mined)
+    finished = Run(measured, splits, recipes, judge_claims(evidence))
+    write_outputs(Path(arguments.output), finished)
+    _report(finished, [*problems, *measured.problems], arguments.output, time.perf_counter() - started, screen)
+    return 0
+
+
+def _changes(arguments: argparse.Namespace) -> dict[str, object]:
+    changes: dict[str, object] = {} if arguments.jobs is None else {"n_jobs": arguments.jobs}
+    for given in arguments.set:
+        name, equals, value = given.partition("=")
+        if not equals:
+            raise InputError(f"--set must be NAME=VALUE, got {given!r}")
+        changes[name.strip()] = value
+    return changes
+
+
+def _splits(arguments: argparse.Namespace) -> tuple[Splits, tuple[Problem, ...]]:
+    """The splits, and what was wrong with the files of the dataset."""
+    classes = _classes(arguments.classes)
+    if arguments.data is None:
+        names = SCENE_CLASSES[:classes] if isinstance(classes, int) else classes
+        n_splits = 1 if arguments.own_split else arguments.splits
+        return scene_splits(n_splits, arguments.images or _SCENE_IMAGES, names), ()
+    dataset = open_dataset(arguments.data, arguments.format, strict=arguments.strict)
+    n_images = arguments.images or _DATA_IMAGES
+    if arguments.own_split:
+        own = None if arguments.own_split == _AUTOMATIC else arguments.own_split
+        return own_split(dataset, n_images, classes, own), dataset.problems
+    return random_splits(dataset, arguments.splits, n_images, classes), dataset.problems
+
+
+def _classes(given: str | None) -> int | tuple[str, ...]:
+    """A number of classes, or their names."""
+    if given is None:
+        return _CLASSES
+    if given.strip().isdecimal():
+        if int(given) == 0:
+            raise InputError("--classes must be a number >= 1 or names joined by commas, got 0")
+        return int(given)
+    return tuple(name.strip() for name in given.split(",") if name.strip())
+
+
+@contextmanager
+def _cache(arguments: argparse.Namespace) -> Iterator[DescriptorCache]:
+    """Where windows are kept; without a cache, for as long as the run lasts, as splits share images."""
+    if not arguments.no_cache:
+        yield DescriptorCache(arguments.cache)
+        return
+    with tempfile.TemporaryDirectory(prefix="eesvm-reproduce-") as folder:
+        yield DescriptorCache(folder)
+
+
+def _report(run: Run, problems: list[Problem], output: str, seconds: float, screen: Screen) -> None:
+    measured = run.measured
+    screen.say(run.splits.name, "bold")
+    roles = run.splits.roles()
+    screen.facts([("splits", run.splits.how), *roles, ("time", duration(seconds))])
+    screen.say()
+    screen.table(("tables 1 to 3", "false pos.", "window AP", "det. AP"), _rows(measured.results))
+    for sentence in (*run.splits.skipped, *measured.results.skipped):
+        screen.note(sentence)
+    report_problems(problems, screen)
+    screen.say()
+    screen.say(summary(run.judged))
+    if not measured.made:
+        screen.say(f"{output} had everything: nothing was measured, the tables were laid out again")
+    screen.say(f"Open {Path(output, 'report.html')} in a browser, or read {Path(output, 'results.md')}.")
+
+
+def _rows(results: Results) -> list[list[str]]:
+    """The means of tables 1 to 3 side by side, narrow enough for a terminal."""
+    rows = []
+    for method, _ in results.methods(SMALL):
+        measures = (("accepted" if method == JOINT else "false_positives", 1.0, COUNT), *_PRECISIONS)
+        means = ((results.mean(SMALL, method, measure), factor, kind) for measure, factor, kind in measures)
+        cells = (Cell() if mean is None else Cell(mean.estimate().scaled(factor), kind) for mean, factor, kind in means)
+        rows.append([method.removeprefix("EE-SVM "), *(text(cell) for cell in cells)])
+    return rows
+
+
+_PRECISIONS = (("window_ap", 100.0, PERCENT), ("detection_ap", 100.0, PERCENT))
