@@ -16,7 +16,23 @@ from collections.abc import Sequence
 
 from eesvm._validation import InputError
 from eesvm._version import __version__
-from eesvm.cli import apply, cache, calibrate, data, demo, detect, evaluate, train, transfer, verify, windows
+from eesvm.cli import (
+    apply,
+    cache,
+    calibrate,
+    data,
+    demo,
+    detect,
+    evaluate,
+    finetune,
+    report,
+    reproduce,
+    serve,
+    train,
+    transfer,
+    verify,
+    windows,
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -49,7 +65,23 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"eesvm {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for module in (calibrate, verify, apply, demo, data, windows, train, detect, transfer, evaluate, cache):
+    for module in (
+        calibrate,
+        verify,
+        apply,
+        demo,
+        data,
+        windows,
+        finetune,
+        train,
+        detect,
+        transfer,
+        evaluate,
+        report,
+        reproduce,
+        serve,
+        cache,
+    ):
         module.add_parser(verbs)
     return parser
 

@@ -89,7 +89,7 @@ def run_facts(root: Path, run: Run) -> list[tuple[str, str]]:
     state = json.loads((root / RUN_NAME).read_text(encoding="utf-8"))
     inputs = run.measured.inputs
     seconds = run.measured.seconds
-    spent = ", ".join(f"{name} {duration(value)}" for name, value in seconds.items())
+    spent = ", ".join(f"{name} {duration(value)}" for name, value in seconds.items() if value)
     return [
         ("command", " ".join(state.get("command", []))),
         ("date", str(state.get("finished", ""))),
@@ -117,7 +117,8 @@ def changes(run: Run) -> list[tuple[str, str]]:
         ("searches of tables 4 to 6", f"Algorithm 1, stopped after {EARLY_NODES:,} nodes"),
         ("test negatives", "all proposed windows with IoU below 0.5; the paper draws one or two million"),
     ]
-    return [("descriptors", NETWORK), *rows] if run.has_cnn else rows
+    is_stock = run.has_cnn and options["descriptor.backbone"] == paper["descriptor.backbone"]
+    return [("descriptors", NETWORK), *rows] if is_stock else rows
 
 
 def results_markdown(

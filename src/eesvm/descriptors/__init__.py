@@ -14,7 +14,7 @@ from typing import Any
 
 from eesvm._validation import InputError, check_choice
 from eesvm.descriptors import hog
-from eesvm.descriptors.backbones import Backbone, Normalisation
+from eesvm.descriptors.backbones import Backbone, Normalisation, stated_layer
 from eesvm.descriptors.base import Descriptor
 from eesvm.descriptors.cache import CacheInfo, DescriptorCache
 from eesvm.descriptors.cnn import LITE_LAYER, LITE_LEVELS, CropCNN, PooledCNN, parse_levels
@@ -64,7 +64,8 @@ def make_descriptor(
         "warped" (the default) or "integral".
     backbone : "lite0", "lite1", "lite2", or the path of an ONNX file.
     layer : what to take from the network. Pooled: feature maps with grids, "head@1+stride_16@3" (see
-        `descriptors.cnn`); crop: one layer. None is a choice that does well for the named networks; a file needs it.
+        `descriptors.cnn`); crop: one layer. None is a choice that does well for the named networks, and what a file
+        states that `eesvm finetune` has written; any other file needs it.
     normalisation, n_threads, device : see `Backbone`.
     options : of `PooledCNN` (size, power), `CropCNN` (context, batch_size) or `HOG` (cells, cell_size, size).
     """
@@ -89,9 +90,12 @@ def _make_cnn(
     options: dict[str, Any],
 ) -> Descriptor:
     if layer is None:
-        if os.fspath(backbone) not in PRETRAINED:
-            raise InputError("`layer` must be given for a backbone from a file: the name of a tensor in it")
-        layer = LITE_LEVELS if mode == "pooled" else LITE_LAYER
+        if os.fspath(backbone) in PRETRAINED:
+            layer = LITE_LEVELS if mode == "pooled" else LITE_LAYER
+        else:
+            layer = stated_layer(backbone, mode)
+    if layer is None:
+        raise InputError("`layer` must be given for a backbone from a file: the name of a tensor in it")
     if mode == "crop":
         return CropCNN(Backbone(backbone, [layer], *running), **options)
     levels = parse_levels(layer)

@@ -63,7 +63,7 @@ class Backbone:
     ----------
     source : "lite0", "lite1", "lite2", or the path of an ONNX file.
     layers : names of tensors in it.
-    normalisation : of the pixels; None is that of a named network, torchvision's for a file.
+    normalisation : of the pixels; None is that of a named network, for a file what it states, or torchvision's.
     n_threads : of onnxruntime; None is one per core.
     device : "auto" takes a GPU where there is one, "cpu" and "cuda" insist.
 
@@ -95,7 +95,7 @@ class Backbone:
         else:
             model = onnx_files.read(_checked_path(source))
             self.digest = onnx_files.digest(model)
-            own, trained_size = Normalisation(), 224
+            own, trained_size = _stated(model, os.fspath(source))
         self.name = os.fspath(source)
         self.normalisation = own if normalisation is None else normalisation
         self._input, self._batch, sides = onnx_files.check_input(model, self.name)
@@ -163,6 +163,16 @@ class Backbone:
         return [np.asarray(layer[:n] if n_missing else layer, np.float32) for layer in layers]
 
 
+def stated_layer(source: str | os.PathLike[str], mode: str) -> str | None:
+    """The layer that a file states for a mode, "pooled" or "crop"; None where it states nothing, or is not there."""
+    path = os.fspath(source)
+    if not os.path.isfile(path):
+        return None
+    layers = onnx_files.stated(onnx_files.read(path), path).get("layers", {})
+    layer = layers.get(mode) if isinstance(layers, dict) else None
+    return layer if isinstance(layer, str) else None
+
+
 def choose_providers(device: str) -> list[Any]:
     """What onnxruntime is to compute with, first choice first."""
     available = optional_module("onnxruntime").get_available_providers()
@@ -180,6 +190,18 @@ def choose_providers(device: str) -> list[Any]:
 def n_cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _stated(model: Any, name: str) -> tuple[Normalisation, int]:
+    """Normalisation and input size that a file states; torchvision's where it states none."""
+    facts = onnx_files.stated(model, name)
+    size = facts.get("input_size", 224)
+    try:
+        check_number(size, "input_size", minimum=1, integer=True)
+        known = {key: facts[key] for key in ("mean", "std", "channel_order") if key in facts}
+        return Normalisation(**known), int(size)
+    except (InputError, TypeError) as error:
+        raise InputError(f"{name} states something about itself that cannot be: {error}") from error
 
 
 def _checked_path(source: str | os.PathLike[str]) -> str:

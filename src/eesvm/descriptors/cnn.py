@@ -67,6 +67,7 @@ class PooledCNN:
         return sum(level.grid**2 * shapes[level.layer][1] for level in self.levels)
 
     def describe(self, image: Image, boxes: ArrayLike) -> Rows:
+        """(n, dimension) float32, one row per box."""
         image, windows = check_image(image), check_windows(boxes)
         rows = np.empty((len(windows), self.dimension), np.float32)
         if len(windows):
@@ -78,6 +79,7 @@ class PooledCNN:
         return rows
 
     def parameters(self) -> dict[str, Any]:
+        """Everything that determines the numbers, as JSON would hold it."""
         return {
             "descriptor": "cnn pooled",
             "version": _VERSION,
@@ -142,6 +144,7 @@ class CropCNN:
         return int(shape[1])
 
     def describe(self, image: Image, boxes: ArrayLike) -> Rows:
+        """(n, dimension) float32, one row per box."""
         image, windows = check_image(image), check_windows(boxes)
         rows = np.empty((len(windows), self.dimension), np.float32)
         windows = box_functions.clip(windows, image.shape[1], image.shape[0])
@@ -154,6 +157,7 @@ class CropCNN:
         return rows
 
     def parameters(self) -> dict[str, Any]:
+        """Everything that determines the numbers, as JSON would hold it."""
         return {
             "descriptor": "cnn crop",
             "version": _VERSION,

@@ -9,7 +9,8 @@ way has a readable name and can be asked for as an output:
     stride_02, stride_04, ... stride_32         (n, c, h/s, w/s)
     block_NN_expand, block_NN_depthwise         inside a block, after ReLU6
     head                                        (n, 1280, h/32, w/32)
-    features, logits                            (n, 1280), (n, 1000)
+    features, logits                            (n, 1280), (n, classes)
+    hidden                                      (n, units), between those two, where the weights have such a layer
 
 The weights were trained in TensorFlow, so a stride of 2 pads as TensorFlow does: the odd pixel at the bottom and right.
 Lite means ReLU6 everywhere, no squeeze-and-excitation, and a stem and a head that do not grow with the network.
@@ -76,12 +77,10 @@ def build_efficientnet(weights: Weights, depth: float, name: str) -> onnx.ModelP
         x = graph.convolution(x, "head", "_conv_head", "_bn1")
         x = graph.node("GlobalAveragePool", [x], "head_mean")
         x = graph.node("Flatten", [x], "features", axis=1)
-        fully = [
-            x,
-            graph.constant("fc.weight", graph.take("_fc.weight")),
-            graph.constant("fc.bias", graph.take("_fc.bias")),
-        ]
-        graph.node("Gemm", fully, "logits", transB=1)
+        if "_hidden.weight" in graph.weights:  # fine-tuning may put a layer before the classes
+            x = graph.node("Relu", [graph.fully_connected(x, "hidden_linear", "_hidden")], "hidden")
+        n_classes = len(graph.weights["_fc.weight"])
+        graph.fully_connected(x, "logits", "_fc")
     except KeyError as error:
         raise InputError(f"the weights of {name} have no entry {error.args[0]!r}") from error
     left = sorted(entry for entry in graph.weights if not entry.endswith("num_batches_tracked"))
@@ -89,7 +88,7 @@ def build_efficientnet(weights: Weights, depth: float, name: str) -> onnx.ModelP
         raise InputError(
             f"the weights of {name} have {len(left)} entries that its network has no place for: {left[0]!r}"
         )
-    return graph.model(name)
+    return graph.model(name, n_classes)
 
 
 def _output_names(plan: list[Block]) -> Iterator[str]:
@@ -165,11 +164,18 @@ class _Graph:
             self.node("Clip", [name + "_linear", *self._six()], name)
         return name
 
-    def model(self, name: str) -> onnx.ModelProto:
+    def fully_connected(self, x: str, output: str, entry: str) -> str:
+        """Every input with every output."""
+        constants = [
+            self.constant(entry.removeprefix("_") + part, self.take(entry + part)) for part in (".weight", ".bias")
+        ]
+        return self.node("Gemm", [x, *constants], output, transB=1)
+
+    def model(self, name: str, n_classes: int) -> onnx.ModelProto:
         from onnx import TensorProto, checker, helper
 
         image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["n", 3, "height", "width"])
-        logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 1000])
+        logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", n_classes])
         graph = helper.make_graph(self.nodes, name, [image], [logits], self.constants)
         opset = helper.make_opsetid("", _OPSET)
         model = helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION, producer_name="eesvm")

@@ -2,7 +2,7 @@
 
 In: a file or its bytes. Out: a model whose outputs are the layers that were asked for and nothing else. Any tensor of
 the graph can become an output; nodes and constants that no layer needs are dropped, because the runtime would
-otherwise compute them on every run.
+otherwise compute them on every run. A file may state how it wants to be fed, under the key `eesvm` of its metadata.
 Absent on purpose: running. That is the business of `backbones`.
 
 Before: `_validation`, `_extras`. After: `descriptors.backbones`.
@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eesvm._extras import optional_module
 from eesvm._validation import InputError
+
+METADATA_KEY = "eesvm"
 
 _FLOAT32 = 1  # TensorProto.FLOAT
 _MOST_NAMES = 60  # in an error; a large network has thousands of tensors
@@ -53,6 +56,23 @@ def parse(content: bytes, name: str) -> Any:
 def digest(model: Any) -> str:
     """A hash of the graph and all its tensors."""
     return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
+
+
+def state(model: Any, facts: Mapping[str, Any]) -> None:
+    """Write into `model` how it wants to be fed: mean, std, channel_order, input_size, and layers by mode."""
+    optional_module("onnx").helper.set_model_props(model, {METADATA_KEY: json.dumps(facts, sort_keys=True)})
+
+
+def stated(model: Any, name: str) -> dict[str, Any]:
+    """What `state` wrote into the file; nothing for files from elsewhere."""
+    text = next((entry.value for entry in model.metadata_props if entry.key == METADATA_KEY), "{}")
+    try:
+        facts = json.loads(text)
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
+        raise InputError(f"{name} has metadata {METADATA_KEY!r} that cannot be read")
+    return facts
 
 
 def check_input(model: Any, name: str) -> tuple[str, int | None, tuple[int | None, int | None]]:

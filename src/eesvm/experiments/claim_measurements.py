@@ -242,6 +242,6 @@ def mining(evidence: Evidence) -> Finding:
 
 def figures_themselves(evidence: Evidence) -> Finding:
     return untested(
-        "they need those datasets whole, and a network that is fine-tuned for detection on them; the network here is "
-        "not, so only orders and differences of rows can be compared"
+        "they need those datasets whole, and a network that is fine-tuned for detection on them; of other data only "
+        "orders and differences of rows can be compared"
     )

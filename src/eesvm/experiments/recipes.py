@@ -51,7 +51,7 @@ class Recipe:
 
 
 def make_recipes(time_limit: float = SECONDS, changes: Mapping[str, Any] | None = None) -> dict[str, list[Recipe]]:
-    """Recipes by stage, the paper's first; `changes` are for the paper's rows, ours take what the preset leaves open."""
+    """Recipes by stage, the paper's first; `changes` are for its rows, ours take what their preset leaves open."""
     given = dict(changes or {})
     limits = {"calibration.time_limit": time_limit, "calibration.gap": 0.0}
     stated = {name: value for name, value, _ in CHANGES}

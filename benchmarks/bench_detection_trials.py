@@ -1,0 +1,219 @@
+"""What else might help the ensemble: `python benchmarks/bench_detection_trials.py DATA`.
+
+Box regression, carried by the exemplar that wins (the mean way from the training windows it won to their objects) and by
+the class (ridge regression from descriptors, as R-CNN does it), and C chosen by cross-validation over training images.
+Same halves as `bench_detection.py`, default training. Prints a table; lines of `--resume` are kept as they are measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from _common import ROOT
+from bench_detection import SETS, part
+from eesvm import boxes as geometry
+from eesvm import datasets
+from eesvm.class_calibration import STORED_AS, score_rule
+from eesvm.class_training import TrainedClass, score_class, train_class
+from eesvm.descriptors import DescriptorCache
+from eesvm.detector_options import DetectorOptions
+from eesvm.experiments.detection_tables import Rule, _Calibrators, _TestWindows, compare_rules
+from eesvm.metrics import evaluate_detections
+from eesvm.structures import Detections
+from eesvm.training_windows import TrainingWindows, describe_windows, propose_windows, training_windows
+
+F64 = NDArray[np.float64]
+
+RULE = Rule("ours", "joint-sigmoid")
+COSTS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+_SHRINKAGE = 10.0  # windows of the class's mean way that each exemplar is given
+_RIDGE = 1000.0  # as in R-CNN
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    arguments.resume.parent.mkdir(parents=True, exist_ok=True)
+    arguments.resume.touch()
+    done = {(line["set"], line["split"]) for line in read(arguments.resume)}
+    for name in arguments.sets:
+        for split in range(arguments.splits):
+            if (name, split) not in done:
+                for line in measure(name, split, arguments):
+                    with arguments.resume.open("a") as handle:
+                        handle.write(json.dumps(line) + "\n")
+    print(table(read(arguments.resume)))
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("data", nargs="?", type=Path, default=ROOT.parent / "shared" / "data", help="folder of datasets")
+    add("--sets", nargs="+", default=SETS)
+    add("--splits", type=int, default=3)
+    add("--images", type=int, default=80)
+    add("--classes", type=int, default=3)
+    add("--cache", type=Path, default=ROOT / "build" / "detection_cache")
+    add("--resume", type=Path, default=ROOT / "build" / "detection_trials.jsonl")
+    return parser.parse_args()
+
+
+def read(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def measure(name: str, split: int, arguments: argparse.Namespace) -> Iterator[dict[str, object]]:
+    dataset = datasets.open_dataset(arguments.data / name)
+    chosen = np.random.default_rng(0).permutation(len(dataset))[: arguments.images]
+    counts = Counter(i.class_name for i in dataset.instances() if not i.is_crowd)
+    order = np.random.default_rng(split).permutation(chosen)
+    halves = [part(dataset, order[: len(order) // 2]), part(dataset, order[len(order) // 2 :])]
+    cache = DescriptorCache(arguments.cache)
+    options = DetectorOptions().changed(
+        {"calibration.time_limit": 4.0, "calibration.max_negatives": 20_000, "random_state": split}
+    )
+    train = training_windows(halves[0], options, cache=cache)
+    found = list(propose_windows(halves[1], options.windows, options.n_jobs, True, cache))
+    test = describe_windows(halves[1], found, train.descriptor)
+    for class_name, _ in counts.most_common(arguments.classes):
+        if not len(train.objects(class_name)[0]) or not len(test.objects(class_name)[0]):
+            continue
+        values = with_regression(train, test, class_name, options)
+        cost = best_cost(train, class_name, options, split)
+        changed = options.changed({"training.C": cost})
+        values["C by cross-validation"] = compare_rules(train, test, class_name, changed, [RULE])[1][0].detection_ap
+        yield {"set": name, "split": split, "class": class_name, "C": cost, "detection_ap": values}
+        print(name, split, class_name, {key: round(100 * value, 1) for key, value in values.items()}, cost, flush=True)
+
+
+def with_regression(
+    train: TrainingWindows, test: TrainingWindows, class_name: str, options: DetectorOptions
+) -> dict[str, float]:
+    """Detection AP of boxes as they are and of moved ones, of the ensemble and of the single SVM."""
+    trained = train_class(train, class_name, options.training, random_state=options.random_state)
+    scores = score_class(train, trained, options.calibration, random_state=options.random_state)
+    calibrator = _Calibrators(scores, options).of(RULE)
+    n = len(trained.instances)
+    how = score_rule(RULE.calibrator, {STORED_AS[RULE.calibrator]: calibrator}, n, options.detection.pooling)
+    windows = _TestWindows(test, class_name, trained.exemplars, trained.single)
+    parts = zip(windows.starts[:-1], windows.starts[1:], strict=True)
+    judged = [how(windows.raw[a:b, how.used], windows.boxes[a:b]) for a, b in parts]
+    ours, winners = (np.concatenate([one[k] for one in judged]) for k in (0, 1))
+    rows, ways = ways_to_objects(train, class_name)
+    of_exemplar = means_by_winner(train, trained, rows, ways, how)
+    weights = ridge(train.descriptors[rows], ways)
+    of_class = np.column_stack([test.descriptors[windows.rows], np.ones(len(windows.rows))]) @ weights
+    single = windows.single.astype(np.float64)
+    return {
+        "ours": judge(windows, ours, windows.boxes, options),
+        "ours, boxes moved by the exemplar": judge(windows, ours, moved(windows.boxes, of_exemplar[winners]), options),
+        "ours, boxes moved by the class": judge(windows, ours, moved(windows.boxes, of_class), options),
+        "single SVM": judge(windows, single, windows.boxes, options),
+        "single SVM, boxes moved by the class": judge(windows, single, moved(windows.boxes, of_class), options),
+    }
+
+
+def ways_to_objects(train: TrainingWindows, class_name: str) -> tuple[NDArray[np.intp], F64]:
+    """Training windows with IoU >= 0.5, and the way from each to its object: shift of the centre, log of the size."""
+    rows = np.flatnonzero((train.instance < 0) & (train.overlap(class_name) >= 0.5))
+    targets = np.empty((len(rows), 4))
+    for k, row in enumerate(rows):
+        record = train.records[train.image[row]]
+        objects = np.array([i.box for i in record.instances if i.class_name == class_name])
+        targets[k] = objects[geometry.iou(train.boxes[row][None], objects)[0].argmax()]
+    return rows, ways_between(train.boxes[rows], targets)
+
+
+def ways_between(boxes: F64, targets: F64) -> F64:
+    centre, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
+    centre_to, size_to = (targets[:, :2] + targets[:, 2:]) / 2, targets[:, 2:] - targets[:, :2]
+    return np.hstack([(centre_to - centre) / size, np.log(size_to / size)])
+
+
+def moved(boxes: F64, ways: F64) -> F64:
+    centre, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
+    centre, size = centre + ways[:, :2] * size, size * np.exp(np.clip(ways[:, 2:], -1, 1))
+    return np.hstack([centre - size / 2, centre + size / 2])
+
+
+def means_by_winner(train: TrainingWindows, trained: TrainedClass, rows: NDArray[np.intp], ways: F64, how) -> F64:
+    """(E, 4) the mean way of the windows of other images that each exemplar wins, drawn towards that of the class."""
+    raw = train.descriptors[rows] @ trained.exemplars.coef_.T + trained.exemplars.intercept_
+    images = train.image_ids[train.image[rows]]
+    raw[images[:, None] == np.array([instance.image_id for instance in trained.instances])] = -np.inf
+    winners = how(np.ascontiguousarray(np.maximum(raw, -1e6)[:, how.used], dtype=np.float32), train.boxes[rows])[1]
+    sums = np.zeros((len(trained.instances), 4))
+    np.add.at(sums, winners, ways)
+    counts = np.bincount(winners, minlength=len(sums))[:, None]
+    return (sums + _SHRINKAGE * ways.mean(axis=0)) / (counts + _SHRINKAGE)
+
+
+def ridge(descriptors: NDArray[np.float32], ways: F64) -> F64:
+    """(d + 1, 4) weights; the constant is not punished."""
+    rows = np.column_stack([descriptors, np.ones(len(descriptors))]).astype(np.float64)
+    punished = _RIDGE * np.eye(rows.shape[1])
+    punished[-1, -1] = 0
+    return np.linalg.solve(rows.T @ rows + punished, rows.T @ ways)
+
+
+def judge(windows: _TestWindows, scores: F64, boxes: F64, options: DetectorOptions) -> float:
+    """Detection AP of scored boxes."""
+    found = []
+    for k, record in enumerate(windows.test.records):
+        rows = slice(windows.starts[k], windows.starts[k + 1])
+        clipped = geometry.clip(boxes[rows], record.width, record.height)
+        kept = geometry.nms(
+            clipped, scores[rows], options.detection.nms, options.detection.overlap, options.detection.max_detections
+        )
+        names = np.full(len(kept), windows.class_name)
+        found.append(
+            Detections(record.image_id, clipped[kept], scores[rows][kept], names, np.full(len(kept), -1, np.int64))
+        )
+    report = evaluate_detections(windows.test.records, found, classes=[windows.class_name])
+    return float(report[windows.class_name].average_precision)
+
+
+def best_cost(train: TrainingWindows, class_name: str, options: DetectorOptions, seed: int) -> float:
+    """The C of the best mean detection AP when each half of the training images is searched with the other."""
+    order = np.random.default_rng(seed).permutation(len(train.records))
+    halves = [train.of_images(np.sort(order[k::2]).tolist()) for k in (0, 1)]
+    if not all(len(half.objects(class_name)[0]) for half in halves):
+        return options.training.C
+    found: defaultdict[float, list[float]] = defaultdict(list)
+    for learn, look in (halves, halves[::-1]):
+        for cost in COSTS:
+            changed = options.changed({"training.C": cost})
+            found[cost].append(compare_rules(learn, look, class_name, changed, [RULE])[1][0].detection_ap)
+    return max(found, key=lambda cost: (np.mean(found[cost]), -cost))
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """Means over classes and splits; differences to the first column are taken split by split."""
+    values: defaultdict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
+    for line in lines:
+        values[line["set"], line["split"]].append(line["detection_ap"])
+    names = list(lines[0]["detection_ap"])
+    means = {key: np.array([np.mean([one[name] for one in found]) for name in names]) for key, found in values.items()}
+    sets = list(dict.fromkeys(name for name, _ in means))
+    rows = [f"| set | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    by_set = {name: np.array([mean for (of, _), mean in means.items() if of == name]) for name in sets}
+    for name, found in by_set.items():
+        rows.append(f"| {name} | " + " | ".join(f"{100 * value:.1f}" for value in found.mean(axis=0)) + " |")
+    overall = np.array([found.mean(axis=0) for found in by_set.values()]).mean(axis=0)
+    rows.append("| mean of the sets | " + " | ".join(f"{100 * value:.1f}" for value in overall) + " |")
+    gains = np.array([mean - mean[0] for mean in means.values()])
+    error = 1.96 * gains.std(axis=0, ddof=1) / np.sqrt(len(gains))
+    cells = (f"{100 * gain:+.1f} ± {100 * half:.1f}" for gain, half in zip(gains.mean(axis=0), error, strict=True))
+    rows.append("| minus the first, split by split | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    main()

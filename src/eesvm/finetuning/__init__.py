@@ -1,0 +1,15 @@
+"""Fine-tuning: a network that has seen ImageNet learns the windows of a dataset, as R-CNN has it.
+
+In: annotated training images. Out: an ONNX file that `make_descriptor` and `eesvm train` take as a backbone, with a
+card and learning curves beside it. It needs `eesvm[torch]`; nothing outside this package imports torch, and neither
+does this package before `finetune` is called.
+
+Before: `windows`, `descriptors`, `detector_options`. After: `cli`.
+"""
+
+from __future__ import annotations
+
+from eesvm.finetuning.options import PAPER_UNITS, FinetuneOptions
+from eesvm.finetuning.run import FinetuneResult, finetune
+
+__all__ = ["PAPER_UNITS", "FinetuneOptions", "FinetuneResult", "finetune"]

@@ -1,0 +1,82 @@
+"""What training starts from: EfficientNet-Lite with its ImageNet weights, or a module of the caller's.
+
+In: options, perhaps a torch module. Out: a `Start`: the body, what is known about it, and how its pixels are
+normalised; and the `WindowClassifier` that is put on top of it.
+
+Before: `finetuning.efficientnet_torch`, `descriptors.pretrained`. After: `finetuning.run`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from eesvm._extras import optional_module
+from eesvm._validation import InputError, check_choice
+from eesvm.dataset_fingerprint import digest
+from eesvm.descriptors.backbones import Normalisation
+from eesvm.descriptors.pretrained import MEAN, PRETRAINED, STD
+from eesvm.descriptors.torch_weights import read_torch_weights
+from eesvm.finetuning.efficientnet_torch import EfficientNetLite, WindowClassifier, body_dimension
+from eesvm.finetuning.learning_data import array_digest
+from eesvm.finetuning.options import NETWORKS, FinetuneOptions
+
+_GIVEN_SIZE = 224  # of crops for a module of the caller's, unless told
+
+
+@dataclass(frozen=True)
+class Start:
+    """A body before it is trained."""
+
+    body: nn.Module
+    name: str
+    digest: str  # of its weights
+    depth: float  # of EfficientNet-Lite
+    input_size: int
+    normalisation: Normalisation
+
+    def facts(self) -> dict[str, Any]:
+        """What a card says about it."""
+        feeding = {"mean": list(self.normalisation.mean), "std": list(self.normalisation.std)}
+        order = {"channel_order": self.normalisation.channel_order}
+        return {"name": self.name, "digest": self.digest, "input_size": self.input_size, **feeding, **order}
+
+
+def start_from(
+    options: FinetuneOptions, module: nn.Module | None = None, normalisation: Normalisation | None = None
+) -> Start:
+    """The network that the options name, or the module that is given."""
+    if module is not None:
+        if not isinstance(module, nn.Module):
+            raise InputError(f"`module` must be a torch module, got {type(module).__name__}")
+        size = options.input_size or _GIVEN_SIZE
+        return Start(module, type(module).__name__, _digest(module), 1.0, size, normalisation or Normalisation())
+    if normalisation is not None:
+        raise InputError("`normalisation` is of a module that is given: the named networks have their own")
+    check_choice(options.network, "network", NETWORKS)
+    known = PRETRAINED[options.network]
+    package = optional_module(known.package, known.extra)
+    weights = read_torch_weights(Path(package.__file__).parent / "models" / known.file_name)
+    with torch.random.fork_rng(devices=[]):
+        body = EfficientNetLite(weights, known.depth)
+    size = options.input_size or known.input_size
+    return Start(body, known.name, known.sha256, known.depth, size, Normalisation((MEAN,) * 3, (STD,) * 3))
+
+
+def make_classifier(start: Start, n_classes: int, options: FinetuneOptions) -> WindowClassifier:
+    """The body with new layers on top, of which those are trained that the options say; background is a class."""
+    dimension = body_dimension(start.body, start.input_size)
+    with torch.random.fork_rng(devices=[]):  # layers draw numbers when they are made, which nobody uses
+        classifier = WindowClassifier(start.body, dimension, n_classes, options.hidden, options.dropout)
+    classifier.start(options.random_state)
+    classifier.freeze(options.stages)
+    return classifier
+
+
+def _digest(module: nn.Module) -> str:
+    arrays = {name: tensor.detach().cpu().numpy() for name, tensor in module.state_dict().items()}
+    return digest([[name, array_digest(array)] for name, array in sorted(arrays.items())])
