@@ -32,7 +32,7 @@ from eesvm.experiments.window_tables import JOINT
 from eesvm.structures import Problem
 
 _AUTOMATIC = "automatic"
-_SCENE_IMAGES, _DATA_IMAGES, _CLASSES, _SPLITS = 120, 240, 10, 3
+_SCENE_IMAGES, _DATA_IMAGES, _CLASSES, _SPLITS = 120, 200, 10, 3
 _STUDY_SECONDS = 3.0  # at most, for each search of the pruning study
 _HELP = f"""\
 Without --data the embedded scenes are used: about ten minutes on two cores. DATA is what `eesvm data info` takes; at
@@ -137,11 +137,10 @@ def _classes(given: str | None) -> int | tuple[str, ...]:
     """A number of classes, or their names."""
     if given is None:
         return _CLASSES
-    if given.strip().isdecimal():
-        if int(given) == 0:
-            raise InputError("--classes must be a number >= 1 or names joined by commas, got 0")
-        return int(given)
-    return tuple(name.strip() for name in given.split(",") if name.strip())
+    names = tuple(name.strip() for name in given.split(",") if name.strip())
+    if not names or names == ("0",):
+        raise InputError(f"--classes must be a number >= 1 or names joined by commas, got {given}")
+    return int(names[0]) if len(names) == 1 and names[0].isdecimal() else names
 
 
 @contextmanager

@@ -111,10 +111,10 @@ def changes(run: Run) -> list[tuple[str, str]]:
         for name, value in options.items()
         if value != paper[name] and name not in ("n_jobs", "calibration.time_limit", "calibration.gap")
     ]
-    limits = f"{options['calibration.node_limit']} nodes or {options['calibration.time_limit']:g} s"
+    method, nodes, seconds = (options[f"calibration.{name}"] for name in ("method", "node_limit", "time_limit"))
     rows += [
-        ("searches of tables 1 to 3", f"this package's search ({options['calibration.method']}), {limits} each"),
-        ("searches of tables 4 to 6", f"Algorithm 1, stopped after {EARLY_NODES:,} nodes"),
+        ("searches of tables 1 to 3", f"this package's ({method}), of {nodes} nodes or {seconds:g} s at most"),
+        ("searches of tables 4 to 6", f"Algorithm 1, stopped after {EARLY_NODES:,} nodes or {seconds:g} s"),
         ("test negatives", "all proposed windows with IoU below 0.5; the paper draws one or two million"),
     ]
     is_stock = run.has_cnn and options["descriptor.backbone"] == paper["descriptor.backbone"]

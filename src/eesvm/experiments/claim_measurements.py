@@ -131,9 +131,9 @@ def twice_as_good(evidence: Evidence) -> Finding:
     cnn, hog = (evidence.results.mean(stage, SIGMOID, "detection_ap") for stage in (FULL, HOG))
     if cnn is None or hog is None:
         return judge_at_least(None, "", 0.0)
-    found = judge_at_least((cnn - hog - hog).estimate().scaled(100.0), _POINTS, 0.0)
-    means = (100 * sample.estimate().value for sample in (cnn, hog))
-    return replace(found, note=f"{found.note}; CNN less twice HOG, {' and '.join(f'{mean:.1f}' for mean in means)}")
+    found = judge_at_least((cnn - hog - hog).estimate().scaled(100.0), f"{_POINTS}, CNN less twice HOG", 0.0)
+    means = " and ".join(f"{100 * sample.estimate().value:.1f}" for sample in (cnn, hog))
+    return replace(found, note=f"{found.note}; means {means}")
 
 
 def redundant(evidence: Evidence) -> Finding:
