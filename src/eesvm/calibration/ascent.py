@@ -94,7 +94,7 @@ class Ascent:
         start, row = kernels.first_entries(*arguments, int(start[-1]))
         self._set_entries(start, row, np.zeros(len(row), dtype=np.float32), np.zeros(len(row), dtype=np.float32))
         has_pair = np.flatnonzero((reach > 0).any(axis=1))
-        far = np.iinfo(np.int64).max
+        far = np.iinfo(reach.dtype).max
         cheapest = np.where(reach > 0, reach, far).argmin(axis=1)
         self.choice[has_pair, cheapest[has_pair]] = 1
         self._update_loads(self.choice)
