@@ -28,7 +28,7 @@ from eesvm.calibration.problem import CalibrationProblem, any_accepts
 if TYPE_CHECKING:  # a certificate is judged by what is here: importing it for real would be a circle
     from eesvm.calibration.certificate import Certificate
 
-_KEPT_BYTES = 1 << 28  # of columns that are kept for the next step, and as much again of their order
+_KEPT_BYTES = 1 << 29  # of columns that are kept for the next step, or looked at together
 _PIECE_BYTES = 1 << 22  # of pairs that are compared together: what stays in the cache is added faster
 
 
@@ -119,32 +119,31 @@ class Columns:
         return np.concatenate([block[:, j] for _, block in row_blocks(self._table)])
 
 
-class Above:
-    """The negatives that an exemplar gives a score or more, and what they weigh, in no time that depends on others."""
+class Reach:
+    """What the negatives weigh that come along with each pair of some positives, found in one pass over the table."""
 
-    def __init__(self, columns: Columns, weights: NDArray[np.float64]) -> None:
-        self._columns, self._weights = columns, weights
-        self._ranking = lru_cache(_room(weights))(self._rank)
+    def __init__(self, problem: CalibrationProblem, weights: NDArray[np.float64], positives: NDArray[np.intp]) -> None:
+        self._place = {p: place for place, p in enumerate(positives.tolist())}
+        self._weight = np.empty((len(positives), problem.n_exemplars))
+        negatives = problem.negative_scores
+        step = max(1, _KEPT_BYTES // max(1, negatives.itemsize * len(negatives)))
+        for start in range(0, problem.n_exemplars if self._place else 0, step):
+            some = slice(start, start + step)
+            columns = np.asfortranarray(negatives[:, some])
+            scores = problem.positive_scores[positives, some]
+            for k in range(columns.shape[1]):
+                order = np.argsort(columns[:, k])
+                above = np.append(np.cumsum(weights[order][::-1])[::-1], 0.0)  # of each negative and those after it
+                self._weight[:, start + k] = above[np.searchsorted(columns[:, k], scores[:, k], sorter=order)]
 
-    def weight(self, j: int, score: np.floating[Any]) -> float:
-        return float(self._ranking(j)[1][self._first(j, score)])
-
-    def negatives(self, j: int, score: np.floating[Any]) -> NDArray[np.intp]:
-        return self._ranking(j)[0][self._first(j, score) :]
-
-    def _first(self, j: int, score: np.floating[Any]) -> np.intp:
-        # A score of the dtype of the table: Python's float would make numpy convert the whole column.
-        return np.searchsorted(self._columns.column(j), score, sorter=self._ranking(j)[0])
-
-    def _rank(self, j: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-        """The negatives in ascending order, and what each weighs together with those after it."""
-        order = np.argsort(self._columns.column(j))
-        return order, np.append(np.cumsum(self._weights[order][::-1])[::-1], 0.0)
+    def weights(self, p: int) -> NDArray[np.float64]:
+        """(E,) for positive p."""
+        return self._weight[self._place[p]]
 
 
 def _room(values: NDArray[Any]) -> int:
     """How many arrays with an entry for each of `values` are kept."""
-    return max(1, _KEPT_BYTES // (8 * len(values)))
+    return max(1, _KEPT_BYTES // max(1, values.itemsize * len(values)))
 
 
 class Root:
@@ -153,7 +152,8 @@ class Root:
     def __init__(self, problem: CalibrationProblem, certificate: Certificate, weights: NDArray[np.float64]) -> None:
         self.problem, self.weights = problem, weights
         self.positives, self.negatives = Columns(problem.positive_scores), Columns(problem.negative_scores)
-        self.above = Above(self.negatives, weights)
+        owners = np.unique(-2 - certificate.shares_of[certificate.shares_of <= -2].astype(np.intp))
+        self.reach = Reach(problem, weights, owners)
         self.is_paid = problem.forced()
         self.is_covered = any_accepts(problem.positive_scores, problem.upper_thresholds, problem.forbidden)
         is_alive = problem.positive_scores > np.maximum(problem.lower_thresholds, certificate.ceiling)
@@ -251,14 +251,14 @@ class Values:
 
     def of_everything(self, p: int) -> float:
         """What v_p would be if the whole weight of every negative belonged to p; inf where nobody is alive."""
-        above, scores = self._root.above, self._problem.positive_scores[p]
-        alive = np.flatnonzero(self._cost[p] < np.inf).tolist()
+        reach, scores = self._root.reach.weights(p), self._problem.positive_scores[p]
+        alive = np.flatnonzero(self._cost[p] < np.inf)
         least = math.inf
-        for weight, k in sorted((above.weight(k, scores[k]), k) for k in alive):
-            if weight - self.paid.weight >= least:  # nor can any that follows be less
+        for k in alive[np.argsort(reach[alive])].tolist():
+            if reach[k] - self.paid.weight >= least:  # nor can any that follows be less
                 break
-            negatives = above.negatives(k, scores[k])
-            least = min(least, float(self._root.weights[negatives[~self.paid.mask[negatives]]].sum()))
+            comes_along = (self._root.negatives.column(k) >= scores[k]) & ~self.paid.mask
+            least = min(least, float(self._root.weights[comes_along].sum()))
         return least
 
     def _put(self, array: NDArray[Any], index: Any, new: Any) -> None:
