@@ -20,7 +20,9 @@ torch = one_thread_of_torch()
 
 from eesvm.finetuning.efficientnet_torch import EfficientNetLite, WindowClassifier, body_dimension, body_parts  # noqa: E402
 from eesvm.finetuning.export import check_outputs, export_onnx  # noqa: E402
+from eesvm.finetuning.options import FinetuneOptions  # noqa: E402
 from eesvm.finetuning.starts import make_classifier, start_from  # noqa: E402
+from eesvm.finetuning.training import _optimiser, learning_rate  # noqa: E402
 
 TORCHVISION = Normalisation()
 LITE = Normalisation((127.0,) * 3, (128.0,) * 3)
@@ -99,6 +101,39 @@ def test_new_layers_start_the_same_whatever_torch_has_drawn():
         assert torch.equal(a.weight, b.weight)
         assert not torch.equal(a.weight, c.weight)
     assert [layer.weight.shape for layer in first.new_layers()] == [(16, 1280), (3, 16)]
+
+
+@pytest.mark.parametrize("hidden", [1024, 4096])
+def test_a_hidden_layer_hands_on_vectors_as_long_as_it_gets(hidden):
+    classifier = WindowClassifier(torch.nn.Identity(), 1280, 3, hidden).eval()
+    classifier.start(0)
+    given = torch.randn(20, 1280, generator=torch.Generator().manual_seed(1)).abs()
+    with torch.no_grad():
+        ratio = classifier.layers(given)["hidden"].norm(dim=1) / given.norm(dim=1)
+    np.testing.assert_allclose(ratio.numpy(), 1.0, atol=0.2)
+
+
+@pytest.mark.parametrize("hidden", [None, 4096])
+def test_the_default_steps_learn_what_is_easy(hidden):
+    options = FinetuneOptions(hidden=hidden)
+    classifier = WindowClassifier(torch.nn.Identity(), 1280, 4, hidden, options.dropout).train()
+    classifier.start(0)
+    optimiser = _optimiser(classifier, options)
+    generator = torch.Generator().manual_seed(0)
+    centres = torch.randn(4, 1280, generator=generator).abs() * 0.4  # about as long as descriptors of the network
+    n_batches, losses = 60, []
+    for number in range(n_batches):
+        labels = torch.arange(128) % 4
+        batch = (centres[labels] + 0.3 * torch.randn(128, 1280, generator=generator)).relu()
+        for group in optimiser.param_groups:
+            group["lr"] = group["factor"] * learning_rate(number, n_batches, options.learning_rate)
+        loss = torch.nn.functional.cross_entropy(classifier(batch), labels)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss.detach()))
+    assert np.mean(losses[-5:]) < 0.1
+    assert max(losses) < 10 * losses[0], "steps that are too large shoot far beyond the aim first"
 
 
 @pytest.mark.parametrize("stages", [None, 0, 2, 9])

@@ -122,8 +122,9 @@ def page(name: str, content: Mapping[str, Any]) -> str:
         f"trained is {trained}{hidden}",
         f"- crops of {content['network']['input_size']} pixels; batches of {options['positives']} windows of objects "
         f"(IoU >= {options['positive_overlap']:g}) and {options['backgrounds']} of background",
-        f"- learning rate {options['learning_rate']:g}, {options['new_layer_factor']:g} times that for new layers; "
-        f"momentum {options['momentum']:g}, weight decay {options['weight_decay']:g}, dropout {options['dropout']:g}",
+        f"- learning rate {options['learning_rate']:g}, {options['score_factor']:g} times that for class scores; "
+        f"gradients of a length of {options['max_gradient']:g} at most, momentum {options['momentum']:g}, weight decay "
+        f"{options['weight_decay']:g}, dropout {options['dropout']:g}",
         f"- batch normalisation {options['batch_norm']}; mirrored: {'half' if options['flip'] else 'none'}; boxes "
         f"moved by up to {100 * options['jitter']:g} %, colours by {100 * options['colour']:g} %",
         f"- seed {options['random_state']}; images {inputs['images_digest']}, annotations "

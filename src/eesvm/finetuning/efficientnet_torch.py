@@ -126,6 +126,11 @@ class WindowClassifier(nn.Module):
             x = functional.dropout(found["hidden"], self.dropout, self.training)
         return found | {"logits": self._fc(x)}
 
+    @property
+    def scores(self) -> nn.Linear:
+        """What gives a score to every class."""
+        return self._fc
+
     def new_layers(self) -> list[nn.Linear]:
         """What has no weights from elsewhere."""
         return [self._fc] if self._hidden is None else [self._hidden, self._fc]
@@ -135,8 +140,9 @@ class WindowClassifier(nn.Module):
         generator = torch.Generator().manual_seed(random_state)
         with torch.no_grad():
             for layer in self.new_layers():
-                # R-CNN's 0.01 for the scores; a hidden layer keeps the size of what goes through it.
-                scale = 0.01 if layer is self._fc else (2 / layer.in_features) ** 0.5
+                # R-CNN's 0.01 for the scores. A hidden layer hands on vectors as long as those it gets, however many
+                # units it has: longer ones would make the steps of the scores so large that nothing is learned.
+                scale = 0.01 if layer is self.scores else (2 / layer.out_features) ** 0.5
                 layer.weight.copy_(torch.randn(layer.weight.shape, generator=generator) * scale)
                 layer.bias.zero_()
 

@@ -47,7 +47,8 @@ class FinetuneOptions:
     batches_per_epoch: int | None = None  # None: as many as show every positive once, but not more than 200
     patience: int = 4  # epochs without a better held-out loss after which it stops
     learning_rate: float = 0.01  # of the network
-    new_layer_factor: float = 5.0  # times that for layers that start from nothing
+    score_factor: float = 5.0  # times that for the scores of the classes, which start from nothing
+    max_gradient: float = 2.0  # length that a longer gradient is cut to: one bad batch must not undo what was learned
     momentum: float = 0.9
     weight_decay: float = 5e-4
     dropout: float = 0.2
@@ -108,7 +109,8 @@ _NUMBERS: dict[str, dict[str, Any]] = {
     "batches_per_epoch": {"minimum": 1, "integer": True},
     "patience": {"minimum": 1, "integer": True},
     "learning_rate": {"above": 0},
-    "new_layer_factor": {"above": 0},
+    "score_factor": {"above": 0},
+    "max_gradient": {"above": 0},
     "momentum": {"minimum": 0, "maximum": 0.999},
     "weight_decay": {"minimum": 0},
     "dropout": {"minimum": 0, "maximum": 0.95},

@@ -169,7 +169,7 @@ class Trainer:
         self._end_epoch(number)
 
     def _step(self, batch: WindowBatch, pixels: Any) -> float:
-        """One batch; the loss before it. Weights stay as they are where it is not finite."""
+        """One batch; the loss before it. Weights stay as they are where it, or its gradient, is not finite."""
         torch.manual_seed(_seed(self.options.random_state, self.state.n_batches))
         for group in self.optimiser.param_groups:
             group["lr"] = group["factor"] * learning_rate(self.state.n_batches, self.n_all, self.options.learning_rate)
@@ -183,7 +183,9 @@ class Trainer:
             loss = functional.cross_entropy(logits.float(), labels[part], reduction="sum") / len(labels)
             loss.backward()
             total += loss.detach()
-        value = float(total)
+        trained = [parameter for group in self.optimiser.param_groups for parameter in group["params"]]
+        length = torch.nn.utils.clip_grad_norm_(trained, self.options.max_gradient)
+        value = float(total if torch.isfinite(length) else length)
         if math.isfinite(value):
             self.optimiser.step()
         return value
@@ -296,20 +298,23 @@ def learning_rate(n_batches: int, n_all: int, highest: float) -> float:
 
 
 def _optimiser(classifier: WindowClassifier, options: FinetuneOptions) -> torch.optim.SGD:
-    """New layers learn faster; decay is for matrices and kernels, not for biases and normalisation."""
-    new = {id(parameter) for layer in classifier.new_layers() for parameter in layer.parameters()}
+    """The scores learn faster; decay is for matrices and kernels, not for biases and normalisation.
+
+    A hidden layer, though new, does not: its steps are multiplied by what the scores have learned.
+    """
+    scores = {id(parameter) for parameter in classifier.scores.parameters()}
     groups: dict[tuple[bool, bool], list[torch.Tensor]] = {}
     for parameter in classifier.parameters():
         if parameter.requires_grad:
-            groups.setdefault((id(parameter) in new, parameter.ndim > 1), []).append(parameter)
+            groups.setdefault((id(parameter) in scores, parameter.ndim > 1), []).append(parameter)
     return torch.optim.SGD(
         [
             {
                 "params": parameters,
-                "factor": options.new_layer_factor if is_new else 1.0,
+                "factor": options.score_factor if is_score else 1.0,
                 "weight_decay": options.weight_decay if has_decay else 0.0,
             }
-            for (is_new, has_decay), parameters in groups.items()
+            for (is_score, has_decay), parameters in groups.items()
         ],
         lr=options.learning_rate,
         momentum=options.momentum,
