@@ -62,4 +62,9 @@ def n_threads(n_jobs: int | None) -> int:
     """The number of threads that `n_jobs` asks for."""
     if n_jobs is not None:
         return int(check_number(n_jobs, "n_jobs", minimum=1, integer=True))
+    return n_cores()
+
+
+def n_cores() -> int:
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

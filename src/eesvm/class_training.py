@@ -114,12 +114,13 @@ def train_class(
     random_state: int = 0,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[TrainingProgress], object] | None = None,
+    memory_budget: int | None = None,
 ) -> TrainedClass:
     """Train an exemplar for each object of the class, and the single SVM, against windows of random images."""
     options = TrainingOptions() if options is None else options
     chosen, instances = class_rows(windows, class_name, options, random_state)
     single = train_single(windows.table, chosen, random_state)
-    trainer = make_trainer(options, single, checkpoint, progress)
+    trainer = make_trainer(options, single, checkpoint, progress, memory_budget)
     trainer.fit(*training_rows(windows.table, chosen, options.own_image))
     return TrainedClass(class_name, trainer, instances, single, int(chosen.is_negative.sum()))
 
@@ -162,6 +163,7 @@ def make_trainer(
     single: SingleSVM,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[TrainingProgress], object] | None = None,
+    memory_budget: int | None = None,
 ) -> LinearExemplars:
     """The trainer of exemplars that the options name."""
     if options.trainer == "lda":
@@ -174,6 +176,7 @@ def make_trainer(
         checkpoint=checkpoint,
         progress=progress,
         n_jobs=_THREADS,
+        memory_budget=memory_budget,
     )
 
 
@@ -214,6 +217,15 @@ def score_class(
     single = score_windows(rows, trained.single.weights[None, :], [trained.single.bias])[:, 0]
     overlaps = windows.overlap(trained.class_name)[chosen]
     return CalibrationScores(table, windows.boxes[chosen], overlaps, single, n_negatives)
+
+
+def n_scored(windows: TrainingWindows, class_name: str, options: CalibrationOptions) -> int:
+    """How many windows `score_class` scores."""
+    labels = windows.labels(class_name, options.positive_overlap, options.negative_overlap)
+    n_negatives = int((labels == NEGATIVE).sum())
+    if options.max_negatives is not None:
+        n_negatives = min(n_negatives, options.max_negatives)
+    return int((labels == POSITIVE).sum()) + n_negatives
 
 
 def _drawn_images(windows: TrainingWindows, n_images: int | None, random_state: int) -> NDArray[np.bool_]:

@@ -33,6 +33,7 @@ from eesvm.detector_options import PRESETS, DetectorOptions
 from eesvm.detector_run import TrainingRun
 from eesvm.engine import open_engine
 from eesvm.images import image_size, read_image
+from eesvm.memory_plan import MemoryPlan, bytes_of
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation, ImageRecord, Problem
 from eesvm.training_windows import StageProgress, TrainingWindows, propose_windows, training_windows
 
@@ -86,6 +87,7 @@ class ExemplarDetector(BaseEstimator):
         command: Sequence[str] = (),
         progress: StageProgress | None = None,
         scheduler: Any = None,
+        memory: int | str | None = None,
     ) -> Self:
         """Train on all images of the dataset.
 
@@ -100,12 +102,23 @@ class ExemplarDetector(BaseEstimator):
         progress : called with a stage, how much of it is done, and how much there is to do.
         scheduler : who computes where work splits: the address of a Dask scheduler, "local" for workers on this
             machine, a Dask client or cluster, or an engine. The model is the same. None is this process.
+        memory : bytes that each process may take, or a text such as "4GB"; mapped files do not count. Less memory means
+            smaller blocks of exemplars, whose last bits may differ. None: as much as is quick.
         """
         options = self.checked_options()
+        plan = None if memory is None else MemoryPlan(bytes_of(memory) if isinstance(memory, str) else memory)
         wanted = check_calibrators([options.calibration.calibrator, *check_calibrators(calibrators or ["none"])])
         with open_engine(scheduler, options.n_jobs) as engine:
             run = TrainingRun(
-                dataset, options, classes, wanted, cache=cache, folder=folder, progress=progress, engine=engine
+                dataset,
+                options,
+                classes,
+                wanted,
+                cache=cache,
+                folder=folder,
+                progress=progress,
+                engine=engine,
+                memory=plan,
             )
             run.command = tuple(command)
             self.models_ = run.train()

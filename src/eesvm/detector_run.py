@@ -21,6 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
+from eesvm._threads import n_cores
 from eesvm._validation import InputError
 from eesvm.calibration.anytime import Progress as SearchState
 from eesvm.class_calibration import calibrate_class, stored_names
@@ -29,6 +32,7 @@ from eesvm.class_training import (
     NothingToLearnError,
     TrainedClass,
     choose_classes,
+    n_scored,
     score_class,
     train_class,
 )
@@ -53,6 +57,7 @@ from eesvm.detector_model import ClassModel
 from eesvm.detector_options import DetectorOptions
 from eesvm.engine import Engine
 from eesvm.exemplar_annotations import annotate
+from eesvm.memory_plan import MemoryPlan
 from eesvm.run_folder import RunFolder
 from eesvm.split_training import SplitTraining
 from eesvm.structures import Dataset, Problem, Windows
@@ -92,6 +97,7 @@ class TrainingRun:
         folder: str | os.PathLike[str] | None = None,
         progress: StageProgress | None = None,
         engine: Engine | None = None,
+        memory: MemoryPlan | None = None,
     ) -> None:
         if not isinstance(dataset, Dataset):
             raise InputError(f"`dataset` must be a Dataset, got {type(dataset).__name__}")
@@ -108,13 +114,14 @@ class TrainingRun:
         self._windows: TrainingWindows | None = None
         self._proposals: list[Windows] | None = None
         self._engine = engine
+        self._memory = memory
         self._split: SplitTraining | None = None  # while `train` runs with an engine
 
     def train(self) -> list[ClassModel]:
         """All classes, made or read."""
         if self._engine is None:
             return self._train_all()
-        self._split = SplitTraining(self._engine, self.options, self.cache, self.progress)
+        self._split = SplitTraining(self._engine, self.options, self.cache, self.progress, self._memory)
         given, self.cache = self.cache, self._split.cache
         try:
             return self._train_all()
@@ -165,6 +172,7 @@ class TrainingRun:
                     cache=self.cache,
                     progress=self.progress,
                     problems=self.problems,
+                    **({} if self._memory is None else {"memory": self._memory.descriptors}),
                 )
         return self._windows
 
@@ -272,7 +280,7 @@ class TrainingRun:
                     propose_windows(
                         self.dataset,
                         self.options.windows,
-                        self.options.n_jobs,
+                        self._n_proposers(),
                         include_ground_truth=True,
                         cache=self.cache,
                         progress=self.progress,
@@ -282,6 +290,10 @@ class TrainingRun:
             if not self._proposals:
                 raise InputError("none of the images can be read: there is nothing to train on")
         return self._proposals
+
+    def _n_proposers(self) -> int | None:
+        wanted = self.options.n_jobs
+        return wanted if self._memory is None else self._memory.n_processes(n_cores() if wanted is None else wanted)
 
     def _fit_descriptor(self) -> Transformed:
         proposals = self._propose()
@@ -311,6 +323,7 @@ class TrainingRun:
             self.options.training,
             random_state=self.options.random_state,
             checkpoint=self._checkpoint(name),
+            memory_budget=None if self._memory is None else self._memory.training,
             progress=None
             if progress is None
             else lambda state: progress(f"training class{place}", state.n_done, state.n_exemplars),
@@ -323,6 +336,10 @@ class TrainingRun:
         windows = self.windows
         _, instances = windows.objects(model.class_name)
         trained = TrainedClass(model.class_name, model.exemplars, instances, model.single, 0)
+        if self._memory is not None:
+            held = 0 if isinstance(windows.descriptors, np.memmap) else windows.descriptors.nbytes
+            n_windows = n_scored(windows, model.class_name, self.options.calibration)
+            self._memory.check_calibration(model.class_name, n_windows, model.n_exemplars, held)
         with self._stage("scores"):
             return score_class(
                 windows,

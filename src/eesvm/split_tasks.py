@@ -69,9 +69,10 @@ def block_task(
     single: SingleSVM,
     block: tuple[int, int],
     checkpoint: str | None,
+    memory_budget: int | None,
 ) -> Solution | LinearExemplars:
     """Train a block of exemplars, the first of `block` out of the second; exemplar LDA is one block."""
-    trainer = make_trainer(options, single, checkpoint)
+    trainer = make_trainer(options, single, checkpoint, memory_budget=memory_budget)
     rows = training_rows(packed.table(descriptors), packed.rows(), options.own_image)
     if isinstance(trainer, ExemplarSVMs):
         return trainer.fit_block(*block, *rows)

@@ -42,6 +42,7 @@ from eesvm.descriptors.base import Descriptor
 from eesvm.detector_options import DetectorOptions
 from eesvm.engine import Engine, Pending, in_order
 from eesvm.exemplars import ExemplarSVMs, LinearExemplars
+from eesvm.memory_plan import MemoryPlan
 from eesvm.split_tasks import (
     BareScores,
     Filled,
@@ -82,8 +83,10 @@ class SplitTraining:
         options: DetectorOptions,
         cache: DescriptorCache | None,
         progress: StageProgress | None,
+        memory: MemoryPlan | None = None,
     ) -> None:
         self.engine, self.options = engine, options
+        self._budget = None if memory is None else memory.training
         self._report: StageProgress = progress or (lambda stage, done, total: None)
         self._temporary = None
         if cache is None:
@@ -193,7 +196,7 @@ class SplitTraining:
         checkpoint: Path | None,
     ) -> _SentClass:
         options = self.options.training
-        trainer = make_trainer(options, single, checkpoint)
+        trainer = make_trainer(options, single, checkpoint, memory_budget=self._budget)
         n_blocks, n_negatives = 1, int(rows.is_negative.sum())
         if isinstance(trainer, ExemplarSVMs):
             n_blocks = trainer.n_blocks(len(rows.own), n_negatives, windows.descriptors.shape[1])
@@ -201,7 +204,7 @@ class SplitTraining:
         kept = str(checkpoint.absolute()) if is_seen and checkpoint is not None else None
         table, packed = self._shared_table(windows), PackedRows.of(windows, rows)
         blocks = [
-            self.engine.submit(block_task, table, packed, options, single, (number, n_blocks), kept)
+            self.engine.submit(block_task, table, packed, options, single, (number, n_blocks), kept, self._budget)
             for number in range(n_blocks)
         ]
         return _SentClass(instances, single, trainer, blocks, n_negatives)

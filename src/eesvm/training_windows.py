@@ -232,10 +232,11 @@ def describe_windows(
     cache: DescriptorCache | None = None,
     progress: StageProgress | None = None,
     problems: list[Problem] | None = None,
+    memory: int = _MEMORY_BYTES,
 ) -> TrainingWindows:
-    """Fill the table; images that cannot be described are left out."""
+    """Fill the table, which is a mapped file beyond `memory` bytes; images that cannot be described are left out."""
     n_rows = sum(len(item) for item in windows)
-    table = _empty_table(n_rows, descriptor.dimension)
+    table = _empty_table(n_rows, descriptor.dimension, memory)
     records = {record.image_id: record for record in dataset}
     kept: list[Windows] = []
     end = 0
@@ -287,9 +288,9 @@ def _fit_transforms(rows: NDArray[np.float32], options: DescriptorOptions) -> li
     return transforms
 
 
-def _empty_table(n_rows: int, n_columns: int) -> NDArray[np.float32]:
+def _empty_table(n_rows: int, n_columns: int, memory: int) -> NDArray[np.float32]:
     """In memory, or mapped from a file that is gone with the table."""
-    if 4 * n_rows * n_columns <= _MEMORY_BYTES:
+    if 4 * n_rows * n_columns <= memory:
         return np.empty((n_rows, n_columns), dtype=np.float32)
     with tempfile.TemporaryFile(prefix="eesvm-descriptors-") as handle:
         return np.memmap(handle, dtype=np.float32, mode="w+", shape=(n_rows, n_columns))

@@ -12,10 +12,9 @@ Before: `datasets`, `boxes`, `_window_order`, `_window_recall`, `_window_files`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from joblib import Parallel, delayed  # type: ignore[import-untyped]
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from eesvm import boxes as box_functions
 from eesvm._extras import optional_module
 from eesvm._problems import reason, skip
+from eesvm._threads import n_cores
 from eesvm._validation import InputError, check_choice, check_number
 from eesvm._window_files import read_windows, write_windows
 from eesvm._window_order import representative_order
@@ -86,7 +86,7 @@ def propose(
     working_size : an image with a longer side than this is made smaller before it is segmented, and the boxes are
         enlarged again: time grows with the pixels, what is found hardly does. The grid ignores it.
     """
-    return _propose(image, _Settings(method, mode, max_windows, min_size, working_size))
+    return _propose(image, WindowSettings(method, mode, max_windows, min_size, working_size))
 
 
 def grid_windows(width: int, height: int, max_windows: int = 2000, min_size: float = 10.0) -> _Floats:
@@ -137,7 +137,7 @@ def propose_dataset(
     strict : raise `InputError` at the first bad image instead of skipping it.
     options : of `propose`.
     """
-    settings = _Settings(**options)
+    settings = WindowSettings(**options)
     n_workers = _n_workers(n_jobs)
     if settings.method == "selective_search":
         _segmentation()  # a missing package is one error here, not one per image
@@ -145,8 +145,10 @@ def propose_dataset(
 
 
 @dataclass(frozen=True)
-class _Settings:
+class WindowSettings:
     """How windows are proposed; see `propose`."""
+
+    group: ClassVar[str] = ""  # what stands before the name of a setting in a complaint about it
 
     method: str = "selective_search"
     mode: str = "fast"
@@ -155,14 +157,14 @@ class _Settings:
     working_size: int = 500
 
     def __post_init__(self) -> None:
-        check_choice(self.method, "method", METHODS)
-        check_choice(self.mode, "mode", MODES)
-        check_number(self.max_windows, "max_windows", minimum=1, integer=True)
-        check_number(self.min_size, "min_size", minimum=1)
-        check_number(self.working_size, "working_size", minimum=16, integer=True)
+        check_choice(self.method, f"{self.group}method", METHODS)
+        check_choice(self.mode, f"{self.group}mode", MODES)
+        check_number(self.max_windows, f"{self.group}max_windows", minimum=1, integer=True)
+        check_number(self.min_size, f"{self.group}min_size", minimum=1)
+        check_number(self.working_size, f"{self.group}working_size", minimum=16, integer=True)
 
 
-def _propose(image: NDArray[np.uint8], settings: _Settings) -> _Floats:
+def _propose(image: NDArray[np.uint8], settings: WindowSettings) -> _Floats:
     image = np.asarray(image)
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
         raise InputError(f"`image` must be uint8 of shape (height, width, 3), got {image.dtype} {image.shape}")
@@ -239,12 +241,12 @@ def _n_workers(n_jobs: int | None) -> int:
         raise InputError("`n_jobs` must be a number of processes or -1 for one per core, got 0")
     if n_jobs > 0:
         return int(n_jobs)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return n_cores()
 
 
 def _propose_all(
     records: Sequence[ImageRecord],
-    settings: _Settings,
+    settings: WindowSettings,
     include_ground_truth: bool,
     n_workers: int,
     cache: Cache | None,
@@ -263,7 +265,7 @@ def _propose_all(
 
 
 def _answers(
-    records: Sequence[ImageRecord], settings: _Settings, n_workers: int, cache: Cache | None
+    records: Sequence[ImageRecord], settings: WindowSettings, n_workers: int, cache: Cache | None
 ) -> Iterator[_Floats | str]:
     """Boxes, or why there are none, for each image in turn."""
     if n_workers == 1:
@@ -281,13 +283,15 @@ def _answers(
         ) from error
 
 
-def _answer_in_worker(read: Callable[[], NDArray[np.uint8]], settings: _Settings, cache: Cache | None) -> _Floats | str:
+def _answer_in_worker(
+    read: Callable[[], NDArray[np.uint8]], settings: WindowSettings, cache: Cache | None
+) -> _Floats | str:
     if settings.method == "selective_search":
         optional_module("cv2").setNumThreads(1)  # the processes already share out the cores
     return _answer(read, settings, cache)
 
 
-def _answer(read: Callable[[], NDArray[np.uint8]], settings: _Settings, cache: Cache | None) -> _Floats | str:
+def _answer(read: Callable[[], NDArray[np.uint8]], settings: WindowSettings, cache: Cache | None) -> _Floats | str:
     try:
         image = read()
         if cache is None:
@@ -302,7 +306,7 @@ def _answer(read: Callable[[], NDArray[np.uint8]], settings: _Settings, cache: C
         return f"OpenCV cannot segment it: {' '.join(str(error).split())}"
 
 
-def _parameters(settings: _Settings) -> dict[str, Any]:
+def _parameters(settings: WindowSettings) -> dict[str, Any]:
     """All that the windows of an image depend on, besides its pixels."""
     parameters = {"stop": "windows", "order": _ORDER_VERSION, **asdict(settings)}
     if settings.method == "selective_search":

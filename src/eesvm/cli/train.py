@@ -70,6 +70,7 @@ def add_parser(verbs: Parsers) -> None:
     add("--seed", type=number(minimum=0, integer=True), metavar="N", help="of all random choices")
     add("--jobs", type=number(minimum=1, integer=True), metavar="N", help="processes and threads (default: all cores)")
     add("--scheduler", metavar="ADDRESS", help="share the work out: tcp://HOST:PORT of a Dask scheduler, or local")
+    add("--memory", metavar="SIZE", help="most that each process may take, such as 4GB; mapped files do not count")
     add("--cache", metavar="FOLDER", help="keep windows and descriptors here (default: the one of `eesvm cache`)")
     add("--no-cache", action="store_true", help="keep none; an interrupted run then starts them anew")
     add("--strict", action="store_true", help="stop at the first annotation that is wrong")
@@ -95,6 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
                 command=["eesvm", *sys.argv[1:]] if sys.argv else [],
                 progress=progress,
                 scheduler=arguments.scheduler,
+                memory=arguments.memory,
             )
     except KeyboardInterrupt:
         sys.stderr.write("eesvm: interrupted: the same command goes on where it stopped\n")

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._extras import optional_module
+from eesvm._threads import n_cores
 from eesvm._validation import InputError, check_choice, check_number
 from eesvm.descriptors import onnx_files, pretrained
 
@@ -185,11 +186,6 @@ def choose_providers(device: str) -> list[Any]:
         return ["CPUExecutionProvider"]
     exact = {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"}  # so that both devices may share a cache
     return [("CUDAExecutionProvider", exact), "CPUExecutionProvider"]
-
-
-def n_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _stated(model: Any, name: str) -> tuple[Normalisation, int]:
