@@ -21,14 +21,15 @@ import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from eesvm import boxes, windows
+from eesvm import boxes
 from eesvm._extras import optional_module
 from eesvm._linear_svm import LOSSES
 from eesvm._validation import InputError, check_choice, check_number
 from eesvm.calibration.exact import METHODS as SEARCH_METHODS
 from eesvm.calibration.sigmoid import CRITERIA
+from eesvm.windows import WindowSettings
 
 CALIBRATORS = ("none", "sigmoid", "isotonic", "affine", "joint", "joint-sigmoid", "cooccurrence", "single-svm")
 COVERAGES = ("own-image", "across-images")
@@ -77,21 +78,10 @@ def _preset(name: str) -> Any:
 
 
 @dataclass(frozen=True)
-class WindowOptions:
+class WindowOptions(WindowSettings):
     """Where windows come from; see `windows.propose`."""
 
-    method: str = "selective_search"
-    mode: str = "fast"
-    max_windows: int = 2000
-    min_size: float = 10.0
-    working_size: int = 500
-
-    def __post_init__(self) -> None:
-        check_choice(self.method, "windows.method", windows.METHODS)
-        check_choice(self.mode, "windows.mode", windows.MODES)
-        check_number(self.max_windows, "windows.max_windows", minimum=1, integer=True)
-        check_number(self.min_size, "windows.min_size", minimum=1)
-        check_number(self.working_size, "windows.working_size", minimum=16, integer=True)
+    group: ClassVar[str] = "windows."
 
 
 @dataclass(frozen=True)
