@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from _common import INSTANCES, generated_problem, real_problem, size
+from _common import INSTANCES, forget_peak, generated_problem, held_memory, real_problem, size
 from _solver_models import compact_model, solve_with_cp_sat, solve_with_highs
 from eesvm import CalibrationProblem, CalibrationResult, solve, verify
 
@@ -214,11 +214,11 @@ def peak_memory() -> Iterator[dict[str, int]]:
     def watch() -> None:
         nonlocal most
         while True:
-            most = max(most, memory_status("RssAnon"))
+            most = max(most, held_memory("RssAnon"))
             if is_over.wait(0.05):
                 return
 
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+    forget_peak()
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
@@ -226,13 +226,7 @@ def peak_memory() -> Iterator[dict[str, int]]:
     finally:
         is_over.set()
         watcher.join()
-        found |= {"peak": memory_status("VmHWM"), "peak_private": most}
-
-
-def memory_status(key: str) -> int:
-    """Bytes, from /proc: VmHWM is the most that was held, RssAnon what is held now outside of mapped files."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
+        found |= {"peak": held_memory("VmHWM"), "peak_private": most}
 
 
 def _summary(result: CalibrationResult) -> Outcome:

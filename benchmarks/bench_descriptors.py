@@ -22,7 +22,7 @@ from sklearn.linear_model import RidgeClassifierCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from _common import RESULTS, ROOT, machine, markdown
+from _common import RESULTS, ROOT, held_memory, machine, markdown
 from eesvm.datasets import open_dataset
 from eesvm.descriptors import Descriptor, DescriptorCache, Normalisation, describe_dataset, make_descriptor
 from eesvm.descriptors.onnx_builder import block_plan, build_efficientnet
@@ -207,9 +207,7 @@ def peak_memory(records: Sequence[ImageRecord], n: int) -> str:
         )
         for _ in describe_dataset(records, windows, make_descriptor(), cache=DescriptorCache(folder)):
             pass
-    # Not getrusage, whose peak is handed on from the process that started this one.
-    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
-    return f"{int(status['VmHWM'].split()[0]) / 1024:.0f}"
+    return f"{held_memory('VmHWM') / 2**20:.0f}"
 
 
 # -- linear probe

@@ -29,9 +29,10 @@ from _common import RESULTS, ROOT
 from _finetune_page import page
 from _finetune_speed import measure_speed
 from eesvm import boxes, datasets
+from eesvm._threads import n_cores
 from eesvm.class_training import score_class, train_class
 from eesvm.descriptors import DescriptorCache, make_descriptor
-from eesvm.descriptors.backbones import Backbone, n_cores, stated_layer
+from eesvm.descriptors.backbones import Backbone, stated_layer
 from eesvm.detector_options import DetectorOptions
 from eesvm.experiments.detection_tables import Rule, calibrators_on_demand, judge_rules
 from eesvm.finetuning import PAPER_UNITS, FinetuneOptions, finetune
@@ -131,15 +132,22 @@ def keep(path: Path, line: dict[str, Any]) -> None:
 
 
 def collect(waiting: list[Future[dict[str, Any]]], path: Path, block: bool) -> list[Future[dict[str, Any]]]:
-    """Keep what is done; the rest."""
+    """Keep what is done; the rest. One that failed does not cost the others what they have found."""
+    failures = []
     for future in waiting:
-        if block or future.done():
-            line = future.result()
-            keep(path, line)
-            print(
-                f"  judged {line['set']} {line['split']} {line['variant']} {line['mode']}: {line['seconds']:.0f} s",
-                flush=True,
-            )
+        if not block and not future.done():
+            continue
+        if (failure := future.exception()) is not None:
+            failures.append(failure)
+            continue
+        line = future.result()
+        keep(path, line)
+        print(
+            f"  judged {line['set']} {line['split']} {line['variant']} {line['mode']}: {line['seconds']:.0f} s",
+            flush=True,
+        )
+    if failures:
+        raise failures[0]
     return [] if block else [future for future in waiting if not future.done()]
 
 

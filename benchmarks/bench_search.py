@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import time
-from pathlib import Path
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -19,7 +18,9 @@ from scipy.sparse import coo_array, vstack
 from _common import (
     RESULTS,
     cut,
+    forget_peak,
     generated_problem,
+    held_memory,
     machine,
     markdown,
     real_names,
@@ -301,16 +302,10 @@ def _peak_of_search(name: str) -> tuple[int, int]:
     """(bytes of the scores, growth of the peak memory during a search), in a process of its own."""
     warm_up()
     problem = real_problem(name)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here (Linux)
-    before = _memory_status("VmRSS")
+    forget_peak()
+    before = held_memory("VmRSS")
     solve(problem, method="algorithm1", time_limit=5)
-    return problem.positive_scores.nbytes + problem.negative_scores.nbytes, _memory_status("VmHWM") - before
-
-
-def _memory_status(key: str) -> int:
-    """Bytes, from /proc: VmRSS is what is held now, VmHWM the most that was held."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(key))
+    return problem.positive_scores.nbytes + problem.negative_scores.nbytes, held_memory("VmHWM") - before
 
 
 if __name__ == "__main__":

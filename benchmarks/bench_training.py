@@ -21,7 +21,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
-from _common import RESULTS, machine, markdown
+from _common import RESULTS, forget_peak, held_memory, machine, markdown
 from eesvm import ExemplarSVMs
 from eesvm.scoring import score_windows
 
@@ -227,12 +227,12 @@ def train_here(size: dict, options: dict, keep: list[int]) -> dict:
     warm = np.ascontiguousarray(negatives[:300, :20]) + np.float32(0.1)
     ExemplarSVMs(**options).fit(warm[:20], warm[20:])  # compiles, or loads what was compiled before
     svms = ExemplarSVMs(**options)
-    before = memory("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    before = held_memory("VmRSS")
+    forget_peak()
     began = time.perf_counter()
     svms.fit(exemplars, negatives)
     seconds = time.perf_counter() - began
-    peak = memory("VmHWM") - before
+    peak = held_memory("VmHWM") - before
     values = [objective(svms.coef_[j], svms.intercept_[j], exemplars[j], negatives, options) for j in keep]
     return {
         "seconds": seconds,
@@ -243,14 +243,6 @@ def train_here(size: dict, options: dict, keep: list[int]) -> dict:
         "n_support": float(svms.n_support_.mean()),
         "converged": int(svms.converged_.sum()),
     }
-
-
-def memory(field: str) -> int:
-    """Bytes, from the process's own status on Linux."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return 1024 * int(line.split()[1])
-    raise RuntimeError(f"there is no {field} in /proc/self/status")
 
 
 def loosest(exemplars: np.ndarray, negatives: np.ndarray, options: dict, best: list[float]) -> tuple[float, float]:
