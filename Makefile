@@ -15,10 +15,10 @@ demo: .venv
 	$(BIN)/eesvm demo -o demo --overwrite
 
 test: .venv
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-all: .venv
-	$(BIN)/python -m pytest -n 2 -m 'slow or not slow'
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'slow or not slow'
 
 lint: .venv
 	$(BIN)/ruff check .

@@ -60,7 +60,7 @@ def main() -> None:
     for task in unfinished_rivals(settings, runs) if tasks else ():
         measure(task, runs, settings, "[longer]")
     pictures: Pictures = {}
-    pages = [heading(settings, runs)]
+    pages = [heading(settings, runs), *([arguments.note] if arguments.note else [])]
     for section in SECTIONS:
         outcomes = {(task.table, task.method): runs.known(task) for task in section.tasks(settings)}
         outcomes = {key: outcome for key, outcome in outcomes.items() if outcome is not None}
@@ -107,6 +107,7 @@ def parse_arguments() -> argparse.Namespace:
         help="JSON lines of finished runs, read and added to; a new file after a change of the code",
     )
     add("--render", action="store_true", help="measure nothing, lay out what --resume holds")
+    add("--note", default="", help="a sentence for the head of the page: what else has to be known of these runs")
     add("--output", type=Path, help="folder for the page and its pictures (benchmarks/results)")
     add("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -239,9 +240,9 @@ def command() -> str:
     """The command line without the paths of this machine."""
     given, shown = iter(sys.argv[1:]), []
     for word in given:
-        if word in ("--resume", "--output", "--scratch"):
+        if word in ("--resume", "--output", "--scratch", "--note"):
             next(given, None)
-        elif word != "--render" and not word.startswith(("--resume=", "--output=", "--scratch=")):
+        elif word != "--render" and not word.startswith(("--resume=", "--output=", "--scratch=", "--note=")):
             shown.append(word)
     return shlex.join(["python", "benchmarks/bench_solver.py", *shown])
 

@@ -110,6 +110,7 @@ print(json.dumps({"code": code, "peak": int(status["VmHWM"].split()[0]) * 1024})
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
 def test_a_training_keeps_to_its_limit(tmp_path):
     arguments = ["train", "scenes", "--split", "test", "-o", str(tmp_path / "model"), "--memory", "1GB", "--no-cache"]
