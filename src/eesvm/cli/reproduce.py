@@ -35,7 +35,7 @@ _AUTOMATIC = "automatic"
 _SCENE_IMAGES, _DATA_IMAGES, _CLASSES, _SPLITS = 120, 200, 10, 3
 _STUDY_SECONDS = 3.0  # at most, for each search of the pruning study
 _HELP = f"""\
-Without --data the embedded scenes are used: about ten minutes on two cores. DATA is what `eesvm data info` takes; at
+Without --data the embedded scenes are used: about twelve minutes on two cores. DATA is what `eesvm data info` takes; at
 most {_DATA_IMAGES} random images and the {_CLASSES} classes with the most objects are used, unless --images and
 --classes say otherwise.
 
