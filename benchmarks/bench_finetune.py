@@ -71,7 +71,7 @@ def main() -> None:
         else:
             measure(arguments)
     lines = [json.loads(line) for line in arguments.resume.read_text().splitlines()]
-    text = page(lines, "python benchmarks/bench_finetune.py")
+    text = page(lines, "python benchmarks/bench_finetune.py", arguments.note)
     if arguments.output:
         (arguments.output / "finetune.md").write_text(text)
     print(text)
@@ -100,6 +100,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--resume", type=Path, default=ROOT / "build" / "finetune.jsonl", help="file of what has been measured")
     add("--speed", action="store_true", help="measure the time of a batch, and nothing else")
     add("--render", action="store_true", help="only lay out what has been measured")
+    add("--note", default="", help="a paragraph for the head of the page")
     add("--output", type=Path, default=RESULTS, help="folder of the page")
     return parser.parse_args()
 
