@@ -84,6 +84,34 @@ def test_the_proof_of_a_class_can_be_verified(saved, capsys):
     assert "both hold" in capsys.readouterr().out
 
 
+def test_the_proof_survives_being_loaded_and_saved(saved, tmp_path, capsys):
+    ExemplarDetector.load(saved).save(tmp_path / "again")
+    folder = tmp_path / "again" / "classes" / "three"
+    assert (folder / "joint" / "certificate.npz").exists()
+    assert main(["verify", str(folder / "scores.npz"), str(folder / "joint")]) == 0
+    assert "both hold" in capsys.readouterr().out
+
+
+def test_the_proof_of_a_run_that_went_on_is_saved(tmp_path):
+    options = quick_options(calibration__method="exact", calibration__node_limit=5)
+    trained(options, folder=tmp_path / "run")
+    again = trained(options, folder=tmp_path / "run")
+    assert again.changed_ == []
+    again.save(tmp_path / "model")
+    assert (
+        main(["verify", *(str(tmp_path / "model" / "classes" / "three" / name) for name in ("scores.npz", "joint"))])
+        == 0
+    )
+
+
+def test_a_damaged_proof_is_not_saved_again(model, tmp_path):
+    (model / "classes" / "three" / "joint" / "certificate.npz").write_bytes(b"damaged")
+    loaded = ExemplarDetector.load(model)
+    with pytest.raises(InputError, match=r"certificate\.npz: it is damaged or of another model"):
+        loaded.save(tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
 def test_a_folder_is_not_replaced_unless_asked_for(detector, model):
     with pytest.raises(InputError, match="already exists: choose another folder or allow overwriting it"):
         detector.save(model)
@@ -263,6 +291,39 @@ def test_other_images_and_annotations_are_noticed(tmp_path):
     assert parts(other) == ["joint", "model", "none", "scores", "training"]
     fewer = trained(quick_options(), replace(dataset, images=dataset[1:]), folder=folder)
     assert "descriptor" in parts(fewer)
+
+
+def test_scores_of_finished_classes_are_left_to_the_folder(tmp_path):
+    detector = trained(quick_options(), folder=tmp_path / "model")
+    for model in detector.models_:
+        assert model.read_scores._held is None
+        assert model.read_scores().table.n_rows > 0
+
+
+def test_a_lost_scaling_is_made_again_before_the_card_is_written(tmp_path):
+    folder = tmp_path / "model"
+    options = quick_options(descriptor__n_components=8)
+    trained(options, folder=folder)
+    (folder / "descriptor" / "pca.npz").unlink()
+    mended = trained(options, folder=folder)
+    assert "descriptor" in mended.changed_
+    assert json.loads((folder / "run.json").read_text())["state"] == "done"
+    assert ExemplarDetector.load(folder).predict(scenes("test")[:1])
+
+
+def test_the_card_follows_inputs_and_classes_that_change_no_part(tmp_path):
+    folder = tmp_path / "model"
+    dataset = scenes("train", 4)
+    trained(quick_options(), dataset, folder=folder, classes=["three"], command=["first"])
+    before = json.loads((folder / "model.json").read_text())["inputs"]
+    other = dataset[0].instances[0]
+    posed = replace(dataset[0], instances=(replace(other, pose="another"), *dataset[0].instances[1:]))
+    trained(quick_options(), replace(dataset, images=(posed, *dataset[1:])), folder=folder, classes=["three"])
+    assert json.loads((folder / "model.json").read_text())["inputs"] != before
+    trained(quick_options(), dataset, folder=folder, classes=["three", "eight"], command=["second"])
+    assert json.loads((folder / "run.json").read_text())["command"] == ["second"]
+    trained(quick_options(), dataset, folder=folder, classes=["eight", "three"], command=["third"])
+    assert ExemplarDetector.load(folder).classes_ == ("eight", "three")
 
 
 def test_foreign_folders_are_left_alone(tmp_path):

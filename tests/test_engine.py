@@ -208,6 +208,20 @@ def test_classes_that_cannot_be_learned_are_left_out_as_always(tmp_path):
         ExemplarDetector(quick_options()).fit(dataset, ["three"], cache=cache, scheduler=SerialEngine())
 
 
+def test_images_that_failed_before_do_not_end_a_run_that_goes_on(tmp_path, caplog, monkeypatch):
+    from eesvm import split_tasks
+
+    cache = DescriptorCache(tmp_path / "cache")
+    dataset = scenes("train", 4)
+    fitted(tmp_path / "first", dataset=replace(dataset, images=dataset[2:]), cache=cache)
+    monkeypatch.setattr(
+        split_tasks, "propose_into", lambda record, options, cache: [split_tasks.Problem(record.image_id, "no memory")]
+    )
+    with caplog.at_level(logging.WARNING, "eesvm"):
+        fitted(tmp_path / "second", dataset=dataset, cache=cache, scheduler=Elsewhere())
+    assert "2 images failed on workers and are tried again here" in caplog.text
+
+
 def test_images_that_only_workers_cannot_read(tmp_path, caplog, monkeypatch):
     from eesvm import split_tasks
 

@@ -1,5 +1,7 @@
 """The table of training windows: what it holds, labels, parts of it."""
 
+import errno
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +11,7 @@ from detector_scenes import CLASSES, quick_options, scenes
 from eesvm import InputError, boxes
 from eesvm.descriptors import DescriptorCache
 from eesvm.structures import Problem
-from eesvm.training_windows import NEGATIVE, POSITIVE, training_windows
+from eesvm.training_windows import NEGATIVE, POSITIVE, _empty_table, training_windows
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +31,20 @@ def test_windows_of_all_images_in_one_table(table):
         assert list(instances) == expected
         assert (table.boxes[rows] == np.array([i.box for i in expected])).all()
         assert [table.image_ids[k] for k in table.image[rows]] == [i.image_id for i in expected]
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="this system cannot reserve a disk's space")
+def test_a_disk_too_small_for_the_descriptors_is_said_at_once(monkeypatch):
+    reserved = []
+
+    def full(descriptor, start, n_bytes):
+        reserved.append(n_bytes)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left on device"):
+        _empty_table(3, 5, memory=0)
+    assert reserved == [60]
 
 
 def test_labels_are_by_overlap(table):

@@ -33,10 +33,11 @@ from eesvm._files import atomic_folder
 from eesvm._validation import InputError
 from eesvm._version import __version__
 from eesvm.calibration.base import ScoreCalibrator
+from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.cooccurrence import CooccurrenceCalibrator
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibrator_files import load_arrays, load_calibrator, save_arrays, save_calibrator
-from eesvm.certificate_files import save_certificate
+from eesvm.certificate_files import load_certificate, save_certificate
 from eesvm.class_calibration import COOCCURRENCE, JOINT, STORED_AS
 from eesvm.class_training import CalibrationScores, SingleSVM
 from eesvm.descriptors import PCA, MeanNormScaler, Transformed
@@ -58,6 +59,7 @@ _SINGLE, _WINDOWS, _VERSION = "eesvm-single-svm", "eesvm-calibration-windows", 1
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _MAX_CARD = 1 << 28  # bytes
 _CALIBRATOR_FILES = {JOINT: f"{JOINT}/calibration.json", COOCCURRENCE: f"{COOCCURRENCE}.json"}  # others: safetensors
+_CERTIFICATE = "certificate.npz"
 _KINDS: dict[str, type[PCA] | type[MeanNormScaler]] = {"pca": PCA, "scaler": MeanNormScaler}
 
 
@@ -81,7 +83,7 @@ def save_model(folder: str | os.PathLike[str], model: LoadedModel, overwrite: bo
             if one.read_scores is not None:
                 files += write_scores(root, one.class_name, one.read_scores())
             for name, calibrator in one.calibrators.items():
-                files += write_calibrator(root, one.class_name, name, calibrator)
+                files += write_calibrator(root, one.class_name, name, calibrator, one.read_certificate)
         finish_model(root, model, {name: file_digest(root / name) for name in files})
 
 
@@ -224,8 +226,14 @@ def read_scores(root: Path, class_name: str) -> CalibrationScores:
     return CalibrationScores(table, arrays["boxes"], arrays["overlaps"], arrays["single"], n_negatives)
 
 
-def write_calibrator(root: Path, class_name: str, name: str, calibrator: ScoreCalibrator) -> list[str]:
-    """One fitted calibrator, by the name it is kept under."""
+def write_calibrator(
+    root: Path,
+    class_name: str,
+    name: str,
+    calibrator: ScoreCalibrator,
+    read_certificate: Callable[[], Certificate] | None = None,
+) -> list[str]:
+    """One fitted calibrator, by the name it is kept under; with joint thresholds their proof, perhaps read for that."""
     folder = f"classes/{class_folder(class_name)}"
     if isinstance(calibrator, CooccurrenceCalibrator):
         file = _made(root, f"{folder}/{name}.json")
@@ -237,10 +245,19 @@ def write_calibrator(root: Path, class_name: str, name: str, calibrator: ScoreCa
         return [file]
     files = [_made(root, f"{folder}/{JOINT}/calibration.json")]
     save_calibration(root / files[0], calibrator)
-    if calibrator.result_.certificate is not None:
-        files.append(f"{folder}/{JOINT}/certificate.npz")
-        save_certificate(root / files[1], calibrator.result_.certificate)
+    certificate = calibrator.result_.certificate
+    if certificate is None and read_certificate is not None:
+        certificate = read_certificate()
+    if certificate is not None:
+        files.append(f"{folder}/{JOINT}/{_CERTIFICATE}")
+        save_certificate(root / files[1], certificate)
     return files
+
+
+def certificate_reader(root: Path, names: Sequence[str]) -> Callable[[], Certificate] | None:
+    """Reads the proof among the files that `write_calibrator` wrote; None where it wrote none."""
+    found = [name for name in names if Path(name).name == _CERTIFICATE]
+    return partial(load_certificate, root / found[0]) if found else None
 
 
 def read_calibrator(root: Path, class_name: str, name: str, n_exemplars: int) -> ScoreCalibrator:
@@ -332,6 +349,8 @@ class _Reader:
             model.calibrators[stored] = read_calibrator(self.root, name, stored, model.n_exemplars)
         if f"{folder}/scores.npz" in self.content["files"]:
             model.read_scores = partial(self.scores, name, folder)
+        if f"{folder}/{JOINT}/{_CERTIFICATE}" in self.content["files"]:
+            model.read_certificate = partial(self.certificate, f"{folder}/{JOINT}/{_CERTIFICATE}")
         model.facts = entry.get("facts", {})
         return model
 
@@ -339,6 +358,9 @@ class _Reader:
         for file in ("scores.npz", "windows.safetensors"):
             self.check(f"{folder}/{file}")
         return read_scores(self.root, class_name)
+
+    def certificate(self, file: str) -> Certificate:
+        return load_certificate(self.check(file))
 
 
 def _open_descriptor(

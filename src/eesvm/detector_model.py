@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from eesvm import boxes as box_functions
 from eesvm._validation import InputError, check_choice
 from eesvm.calibration.base import ScoreCalibrator
+from eesvm.calibration.certificate import Certificate
 from eesvm.class_calibration import SINGLE_SVM, STORED_AS, ScoreRule, calibrate_class, score_rule
 from eesvm.class_training import CalibrationScores, SingleSVM
 from eesvm.detector_options import CALIBRATORS, DetectionOptions, DetectorOptions
@@ -40,6 +41,8 @@ class ClassModel:
     single: SingleSVM
     calibrators: dict[str, ScoreCalibrator] = field(default_factory=dict)
     read_scores: Callable[[], CalibrationScores] | None = field(default=None, repr=False)  # reads them when needed
+    # The proof of the joint thresholds, where they came from files: it is large, and only needed to be written again.
+    read_certificate: Callable[[], Certificate] | None = field(default=None, repr=False)
     facts: dict[str, Any] = field(default_factory=dict)  # for the card: counts
 
     @property

@@ -26,7 +26,8 @@ import numpy as np
 from eesvm._threads import n_cores
 from eesvm._validation import InputError
 from eesvm.calibration.anytime import Progress as SearchState
-from eesvm.class_calibration import calibrate_class, stored_names
+from eesvm.calibration.base import ScoreCalibrator
+from eesvm.class_calibration import JOINT, calibrate_class, stored_names
 from eesvm.class_training import (
     CalibrationScores,
     NothingToLearnError,
@@ -41,6 +42,7 @@ from eesvm.descriptors import DescriptorCache, Transformed
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector_files import (
     LoadedModel,
+    certificate_reader,
     class_folder,
     finish_model,
     read_calibrator,
@@ -72,7 +74,25 @@ from eesvm.training_windows import (
 )
 
 T = TypeVar("T")
-BegunClass = tuple[ClassModel, Callable[[], CalibrationScores]]  # without calibrators; what reads or makes its scores
+
+
+class _Scores:
+    """The training scores of a class: made or read when first needed, and then held until they are forgotten."""
+
+    def __init__(self, fetch: Callable[[], CalibrationScores]) -> None:
+        self._fetch = fetch
+        self._held: CalibrationScores | None = None
+
+    def __call__(self) -> CalibrationScores:
+        if self._held is None:
+            self._held = self._fetch()
+        return self._held
+
+    def forget(self) -> None:
+        self._held = None
+
+
+BegunClass = tuple[ClassModel, _Scores]  # a class without calibrators, and what they are fitted to
 
 
 class TrainingRun:
@@ -115,6 +135,7 @@ class TrainingRun:
         self._proposals: list[Windows] | None = None
         self._engine = engine
         self._memory = memory
+        self._n_bytes_held = 0  # scores of classes that are done, where no folder keeps them
         self._split: SplitTraining | None = None  # while `train` runs with an engine
 
     def train(self) -> list[ClassModel]:
@@ -214,47 +235,54 @@ class TrainingRun:
             make=lambda: self._train(name),
             write=lambda root, made: write_training(root, made, self.descriptor),
         )
-        made: list[CalibrationScores] = []
-
-        def scores() -> CalibrationScores:
-            if not made:
-                made.append(
-                    self._part(
-                        self._part_name(name, "scores"),
-                        self.keys.scores(name),
-                        read=lambda root, files: read_scores(root, name),
-                        make=lambda: self._score(model),
-                        write=lambda root, found: write_scores(root, name, found),
-                    )
-                )
-            return made[0]
-
+        scores = _Scores(
+            lambda: self._part(
+                self._part_name(name, "scores"),
+                self.keys.scores(name),
+                read=lambda root, files: read_scores(root, name),
+                make=lambda: self._score(model),
+                write=lambda root, found: write_scores(root, name, found),
+            )
+        )
         if not self._has(name, "scores", self.keys.scores(name)):
             scores()
         if self._split is not None:
             for stored in self.calibrators:
                 if not self._has(name, stored, self.keys.calibration(name, stored)):
                     self._split.send_calibration(name, stored, scores())
+            self._leave_to_folder(scores)
         return model, scores
 
-    def _calibrated(self, model: ClassModel, scores: Callable[[], CalibrationScores]) -> ClassModel:
+    def _calibrated(self, model: ClassModel, scores: _Scores) -> ClassModel:
         for stored in self.calibrators:
             model.calibrators[stored] = self._calibrator(model, stored, scores)
         model.read_scores = scores
         model.facts = self._facts(model, scores)
+        self._leave_to_folder(scores)
         return model
 
-    def _calibrator(self, model: ClassModel, stored: str, scores: Callable[[], CalibrationScores]) -> Any:
+    def _leave_to_folder(self, scores: _Scores) -> None:
+        """Hold them no longer where they can be read again: those of all classes may be more than memory holds."""
+        if self.folder is not None:
+            scores.forget()
+
+    def _calibrator(self, model: ClassModel, stored: str, scores: _Scores) -> Any:
         name = model.class_name
+
+        def read(root: Path, files: list[str]) -> ScoreCalibrator:
+            if stored == JOINT:
+                model.read_certificate = certificate_reader(root, files)
+            return read_calibrator(root, name, stored, model.n_exemplars)
+
         return self._part(
             self._part_name(name, stored),
             self.keys.calibration(name, stored),
-            read=lambda root, files: read_calibrator(root, name, stored, model.n_exemplars),
-            make=lambda: self._calibrate(name, scores, stored),
+            read=read,
+            make=lambda: self._calibrate(model, scores, stored),
             write=lambda root, made: write_calibrator(root, name, stored, made),
         )
 
-    def _facts(self, model: ClassModel, scores: Callable[[], CalibrationScores]) -> dict[str, Any]:
+    def _facts(self, model: ClassModel, scores: _Scores) -> dict[str, Any]:
         part = self._part_name(model.class_name, "scores")
         if self.folder is not None and "facts" in self.folder.entry(part):
             return self.folder.entry(part)["facts"]
@@ -336,24 +364,35 @@ class TrainingRun:
         windows = self.windows
         _, instances = windows.objects(model.class_name)
         trained = TrainedClass(model.class_name, model.exemplars, instances, model.single, 0)
-        if self._memory is not None:
-            held = 0 if isinstance(windows.descriptors, np.memmap) else windows.descriptors.nbytes
-            n_windows = n_scored(windows, model.class_name, self.options.calibration)
-            self._memory.check_calibration(model.class_name, n_windows, model.n_exemplars, held)
+        self._check_memory(model, n_scored(windows, model.class_name, self.options.calibration))
         with self._stage("scores"):
-            return score_class(
+            scores = score_class(
                 windows,
                 trained,
                 self.options.calibration,
                 random_state=self.options.random_state,
                 score=None if self._split is None else partial(self._split.score, windows),
             )
+        if self.folder is None:
+            self._n_bytes_held += scores.table.scores.nbytes
+        return scores
 
-    def _calibrate(self, name: str, scores: Callable[[], CalibrationScores], stored: str) -> Any:
+    def _check_memory(self, model: ClassModel, n_windows: int) -> None:
+        """Refuse, before they are made or fitted to, scores of a class that are more than the run may hold."""
+        if self._memory is not None:
+            held = self._n_bytes_held
+            if self._windows is not None and not isinstance(self._windows.descriptors, np.memmap):
+                held += self._windows.descriptors.nbytes
+            self._memory.check_calibration(model.class_name, n_windows, model.n_exemplars, held)
+
+    def _calibrate(self, model: ClassModel, scores: _Scores, stored: str) -> Any:
         with self._stage("calibration"):
             if self._split is not None:
-                return self._split.calibrated(name, stored)
-            return self._calibrate_here(name, scores(), stored)
+                return self._split.calibrated(model.class_name, stored)
+            found = scores()
+            if self.folder is not None:  # then they may be of an earlier run, that was allowed more
+                self._check_memory(model, found.table.n_rows)
+            return self._calibrate_here(model.class_name, found, stored)
 
     def _calibrate_here(self, name: str, scores: CalibrationScores, stored: str) -> Any:
         limit, place = self.options.calibration.time_limit, self._place(name)
@@ -405,15 +444,17 @@ class TrainingRun:
     def _finish(self, models: list[ClassModel]) -> None:
         """Write the card, unless nothing has changed."""
         assert self.folder is not None
+        descriptor = self.descriptor  # made anew if its files are damaged, so before they are listed
         parts = self._part_names()
         files = self.folder.files(parts)
-        key = digest([files, {name: v for name, v in self.options.as_dict().items() if name != "n_jobs"}])
+        inputs = self.fingerprint.summary()
+        options = {name: value for name, value in self.options.as_dict().items() if name != "n_jobs"}
+        key = digest([files, options, inputs, [model.class_name for model in models]])
         if not self.folder.has("model", key):
             with self._stage("files"):
-                descriptor = self.descriptor
                 finish_model(
                     self.folder.root,
-                    LoadedModel(self.options, tuple(models), self.fingerprint.summary(), lambda: descriptor),
+                    LoadedModel(self.options, tuple(models), inputs, lambda: descriptor),
                     files,
                 )
                 self.folder.keep("model", key, ["MODEL.md", "model.json"], 0.0)

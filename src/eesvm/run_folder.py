@@ -43,15 +43,10 @@ class RunFolder:
         self, command: Sequence[str], options: Mapping[str, Any], inputs: Mapping[str, Any], parts: Iterable[str]
     ) -> None:
         """Note what the run is about to do; parts that it does not name stay where they are."""
-        before = {name: self._state.get(name) for name in ("command", "options", "inputs")}
-        now = {"command": list(command), "options": _plain(options), "inputs": _plain(inputs)}
-        if (
-            self._state.get("state") == "done"
-            and before["options"] == now["options"]
-            and before["inputs"] == now["inputs"]
-        ):
+        plan = {"options": _plain(options), "inputs": _plain(inputs), "planned": list(parts)}
+        if self._state.get("state") == "done" and all(self._state.get(name) == plan[name] for name in plan):
             return  # nothing to note unless something turns out to be missing
-        self._state |= now | {"state": "running", "started": _now(), "planned": list(parts)}
+        self._state |= plan | {"command": list(command), "state": "running", "started": _now()}
         self._state.pop("finished", None)
         self._write()
 

@@ -147,14 +147,12 @@ class SplitTraining:
     def _fill(self, stage: str, work: Iterable[Any], total: int, task: Callable[..., Filled], *shared: Any) -> None:
         """Image after image; one that a worker cannot do is left to this process, which then says what is wrong."""
         failed: list[Problem] = []
-        n_done = 0
-        for _, filled in in_order(self.engine, task, work, *shared):
+        for n_done, (_, filled) in enumerate(in_order(self.engine, task, work, *shared), start=1):
             for key, array in filled.entries:
                 self.cache.put(key, array)
             failed.extend(filled.problems)
-            n_done += 1
             self._report(f"{stage}, workers: {self.engine.n_workers}", n_done, total)
-        if n_done > 1 and len(failed) == n_done:
+        if total > 1 and len(failed) == total:
             raise InputError(
                 f"the workers can read none of the images, {failed[0]}: they must see the same files by the same paths"
             )

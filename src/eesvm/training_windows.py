@@ -12,6 +12,7 @@ Before: `windows`, `descriptors`, `detector_options`. After: `class_training`.
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -293,6 +294,8 @@ def _empty_table(n_rows: int, n_columns: int, memory: int) -> NDArray[np.float32
     if 4 * n_rows * n_columns <= memory:
         return np.empty((n_rows, n_columns), dtype=np.float32)
     with tempfile.TemporaryFile(prefix="eesvm-descriptors-") as handle:
+        if hasattr(os, "posix_fallocate"):  # a full disk is an error here, and would end the process once it is mapped
+            os.posix_fallocate(handle.fileno(), 0, 4 * n_rows * n_columns)
         return np.memmap(handle, dtype=np.float32, mode="w+", shape=(n_rows, n_columns))
 
 
