@@ -17,6 +17,7 @@ from eesvm import InputError
 from eesvm.detector import ExemplarDetector
 from eesvm.finetuning import finetune
 from eesvm.finetuning.checkpoints import CheckpointFile
+from eesvm.finetuning.run import check_output
 from eesvm.finetuning.windows_sampler import WindowSampler, fixed_windows, label_windows
 from eesvm.structures import Dataset
 from finetuning_help import CLASSES, grid_of, one_thread_of_torch, quick_options, tiny_network, tune
@@ -377,6 +378,26 @@ def test_outputs_that_cannot_be(tmp_path, name, message):
     (tmp_path / "folder.onnx").mkdir()
     with pytest.raises(InputError, match=message):
         finetune(scenes("train"), tmp_path / name)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_file_that_is_no_card_is_never_replaced(tmp_path, overwrite):
+    annotations = tmp_path / "cards.json"
+    annotations.write_text('{"images": []}')
+    with pytest.raises(InputError, match=r"cards\.json is there, and it is not the card of a network"):
+        finetune(scenes("train"), tmp_path / "cards.onnx", overwrite=overwrite)
+    assert annotations.read_text() == '{"images": []}'
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.png", "README.onnx"])
+def test_other_files_are_replaced_only_when_asked_for(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InputError, match=rf"{name} already exists and was not made by this.*--overwrite"):
+        finetune(scenes("train"), tmp_path / "README.onnx")
+    assert check_output(tmp_path / "README.onnx", overwrite=True) == tmp_path / "README.onnx"
+    (tmp_path / "README.onnx.checkpoints").mkdir()  # of a run that was killed while it wrote
+    if name != "README.onnx":
+        assert check_output(tmp_path / "README.onnx") == tmp_path / "README.onnx"
 
 
 def test_an_output_without_permission(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """EfficientNet-Lite in torch, the classifier on top of it, and both as ONNX."""
 
 import copy
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -265,3 +266,27 @@ def test_modules_that_do_not_fit():
         start_from(quick_options(), None, TORCHVISION)
     with pytest.raises(InputError, match="`network` must be one of 'lite0', 'lite1', 'lite2', got 'resnet'"):
         start_from(quick_options(network="resnet"))
+
+
+def test_a_module_with_the_same_weights_and_another_code_is_another_start():
+    class Doubling(torch.nn.Module):
+        def __init__(self, body):
+            super().__init__()
+            self.body = body
+
+        def forward(self, pictures):
+            return 2 * self.body(pictures)
+
+    Halving = type("Halving", (Doubling,), {"forward": lambda self, pictures: self.body(pictures) / 2})
+    smooth = tiny_network(torch)
+    smooth[1] = torch.nn.GELU()
+    bodies = [tiny_network(torch), smooth, Doubling(tiny_network(torch)), Halving(tiny_network(torch))]
+    digests = [start_from(quick_options(), body).digest for body in bodies]
+    assert len(set(digests)) == 4
+    assert digests[0] == start_from(quick_options(), tiny_network(torch)).digest
+
+
+def test_weights_that_are_not_the_known_ones_are_not_trained(monkeypatch):
+    monkeypatch.setitem(PRETRAINED, "lite0", replace(PRETRAINED["lite0"], sha256="0" * 64))
+    with pytest.raises(InputError, match="are not the known ones"):
+        start_from(quick_options())

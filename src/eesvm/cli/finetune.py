@@ -45,7 +45,7 @@ module, from pictures (n, 3, h, w), normalised as in torchvision, to (n, d) or t
 
 example:
   eesvm finetune cards --split train -o cards.onnx
-  eesvm train cards --split train -o model --set descriptor.backbone=cards.onnx
+  eesvm train cards --split train -o model --set descriptor.backbone=cards.onnx --set descriptor.mode=crop
 
   eesvm finetune VOCdevkit/VOC2007 --split train --held-out-split val --hidden -o paper.onnx
   eesvm train VOCdevkit/VOC2007 --split train -o model --set descriptor.backbone=paper.onnx --set descriptor.mode=crop
@@ -155,16 +155,19 @@ def _options(arguments: argparse.Namespace) -> tuple[FinetuneOptions, Any]:
     changes = {name: value for name, value in flags.items() if value is not None}
     module = None
     if arguments.network is not None and ":" in arguments.network:
-        module = _module(arguments.network)
+        module = _module(
+            arguments.network, FinetuneOptions().random_state if arguments.seed is None else arguments.seed
+        )
     elif arguments.network is not None and arguments.network not in NETWORKS:
         raise InputError(f"--network must be {', '.join(NETWORKS)} or MODULE:FUNCTION, got {arguments.network!r}")
     return FinetuneOptions.make(arguments.preset, changes), module
 
 
-def _module(place: str) -> Any:
-    """What the function gives that `place` names, as package.module:function."""
+def _module(place: str, seed: int) -> Any:
+    """What the function gives that `place` names, as package.module:function; its random numbers follow the seed."""
     name, _, function = place.partition(":")
     sys.path.insert(0, os.getcwd())  # a file beside the data is what most people have
+    load_torch().manual_seed(seed)  # else weights that are drawn would be others when a killed run goes on
     try:
         return getattr(importlib.import_module(name), function)()
     except (ImportError, AttributeError, TypeError, ValueError) as error:
@@ -238,4 +241,4 @@ def _report(result: FinetuneResult, dataset: Dataset, total: float, screen: Scre
         screen.say(f"{result.output} is up to date: there was nothing to do")
         return
     screen.say(f"written to {result.output}: see {Path(result.output).with_suffix('.md')}, then")
-    screen.say(f"  eesvm train DATA -o model --set descriptor.backbone={result.output}")
+    screen.say(f"  eesvm train DATA -o model --set descriptor.backbone={result.output} --set descriptor.mode=crop")

@@ -25,7 +25,7 @@ from eesvm._extras import optional_module
 from eesvm._files import atomic_write
 from eesvm._validation import InputError
 from eesvm.descriptors.onnx_builder import build_efficientnet
-from eesvm.descriptors.torch_weights import read_torch_weights
+from eesvm.descriptors.torch_weights import Weights, read_torch_weights
 
 CONVERSION = 1  # to be raised when the same weights give another network
 
@@ -117,12 +117,18 @@ def converted_files(folder: Path, name: str = "") -> list[Path]:
 
 def convert(network: Pretrained) -> bytes:
     """Read the weights, build the model, compare its logits with the known ones."""
-    path = Path(optional_module(network.package, network.extra).__file__).parent / "models" / network.file_name
+    weights = read_weights(network)
     optional_module("onnx")
-    _check_source(path, network)
-    content = build_efficientnet(read_torch_weights(path), network.depth, network.name).SerializeToString()
+    content = build_efficientnet(weights, network.depth, network.name).SerializeToString()
     check_known_outputs(content, network)
     return content
+
+
+def read_weights(network: Pretrained) -> Weights:
+    """The weights that the package brings, if they are the expected ones."""
+    path = Path(optional_module(network.package, network.extra).__file__).parent / "models" / network.file_name
+    _check_source(path, network)
+    return read_torch_weights(path)
 
 
 def check_known_outputs(model: bytes, network: Pretrained) -> None:

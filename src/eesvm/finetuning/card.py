@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 FORMAT = "eesvm-backbone"
 FORMAT_VERSION = 1
+CHECKPOINTS = ".checkpoints"  # ending of the folder beside the ONNX file in which a run keeps its state
 
 
 def make_card(
@@ -76,12 +77,24 @@ def write_card(output: Path, content: Mapping[str, Any]) -> None:
 
 def read_card(output: Path) -> dict[str, Any] | None:
     """The card beside a finished ONNX file; None where there is none or the file is another one."""
+    content = _card_beside(output)
+    try:
+        return content if content is not None and content.get("sha256") == file_sha256(output) else None
+    except OSError:
+        return None
+
+
+def has_card(output: Path) -> bool:
+    """Whether what lies beside an ONNX file, there or not, is a card, and so may be replaced by another one."""
+    return _card_beside(output) is not None
+
+
+def _card_beside(output: Path) -> dict[str, Any] | None:
     try:
         content = json.loads(output.with_suffix(".json").read_text(encoding="utf-8"))
-        is_ours = isinstance(content, dict) and content.get("format") == FORMAT
-        return content if is_ours and content.get("sha256") == file_sha256(output) else None
     except (OSError, ValueError, RecursionError):
         return None
+    return content if isinstance(content, dict) and content.get("format") == FORMAT else None
 
 
 def file_sha256(path: str | os.PathLike[str]) -> str:

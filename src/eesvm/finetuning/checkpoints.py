@@ -23,9 +23,9 @@ from safetensors.numpy import save
 from eesvm._files import atomic_write
 from eesvm._tensors import read_tensors
 from eesvm._validation import InputError
+from eesvm.finetuning.card import CHECKPOINTS
 
 FORMAT = "eesvm-finetuning-1"
-FOLDER_SUFFIX = ".checkpoints"  # of the folder beside the output
 
 _logger = logging.getLogger("eesvm")
 
@@ -36,7 +36,7 @@ class CheckpointFile:
     """Where one run keeps its state."""
 
     def __init__(self, output: str | os.PathLike[str], key: str) -> None:
-        self.folder = Path(f"{os.fspath(output)}{FOLDER_SUFFIX}")
+        self.folder = Path(f"{os.fspath(output)}{CHECKPOINTS}")
         self.path = self.folder / f"{key}.safetensors"
 
     def save(self, groups: Groups, facts: dict[str, Any]) -> None:

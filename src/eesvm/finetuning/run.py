@@ -23,7 +23,7 @@ from eesvm._validation import InputError, check_choice
 from eesvm.dataset_fingerprint import digest
 from eesvm.descriptors.backbones import DEVICES, Normalisation
 from eesvm.descriptors.cache import DescriptorCache
-from eesvm.finetuning.card import make_card, read_card, write_card
+from eesvm.finetuning.card import CHECKPOINTS, has_card, make_card, read_card, write_card
 from eesvm.finetuning.learning_data import LearningData, gather_data
 from eesvm.finetuning.options import FinetuneOptions
 from eesvm.finetuning.windows_sampler import WindowSampler, fixed_windows
@@ -99,7 +99,7 @@ def finetune(
 
     options = FinetuneOptions() if options is None else options
     check_choice(device, "device", DEVICES)
-    path = check_output(output)
+    path = check_output(output, overwrite)
     runtime = choose_runtime(device, n_threads)
     start = start_from(options, module, normalisation)
     data = gather_data(
@@ -127,8 +127,8 @@ def load_torch() -> Any:
     return optional_module("torch", "torch")
 
 
-def check_output(output: str | os.PathLike[str]) -> Path:
-    """Refuse, before any work is done, a file that could not be written after it."""
+def check_output(output: str | os.PathLike[str], overwrite: bool = False) -> Path:
+    """Refuse, before any work is done, what could not be written after it or would cost another file."""
     path = Path(output)
     if path.suffix != ".onnx":
         raise InputError(f"the output must end in .onnx, got {output}")
@@ -139,6 +139,20 @@ def check_output(output: str | os.PathLike[str]) -> Path:
         raise InputError(f"cannot write {output}: there is no folder {parent}")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"cannot write {output}: no permission to write in {parent}")
+    if has_card(path):
+        return path
+    card = path.with_suffix(".json")
+    if card.exists():  # perhaps the annotations of the dataset: not even --overwrite means those
+        raise InputError(f"cannot write the card of {output}: {card} is there, and it is not the card of a network")
+    others = [path]
+    if not Path(f"{path}{CHECKPOINTS}").exists():  # else a killed run may have left a picture and a page
+        others += [path.with_suffix(".md"), path.with_suffix(".png")]
+    strangers = [other for other in others if other.exists()]
+    if strangers and not overwrite:
+        raise InputError(
+            f"{strangers[0]} already exists and was not made by this: choose another name or allow overwriting it "
+            "(--overwrite)"
+        )
     return path
 
 

@@ -8,19 +8,17 @@ Before: `finetuning.efficientnet_torch`, `descriptors.pretrained`. After: `finet
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from eesvm._extras import optional_module
 from eesvm._validation import InputError, check_choice
 from eesvm.dataset_fingerprint import digest
 from eesvm.descriptors.backbones import Normalisation
-from eesvm.descriptors.pretrained import MEAN, PRETRAINED, STD
-from eesvm.descriptors.torch_weights import read_torch_weights
+from eesvm.descriptors.pretrained import MEAN, PRETRAINED, STD, read_weights
 from eesvm.finetuning.efficientnet_torch import EfficientNetLite, WindowClassifier, body_dimension
 from eesvm.finetuning.learning_data import array_digest
 from eesvm.finetuning.options import NETWORKS, FinetuneOptions
@@ -34,7 +32,7 @@ class Start:
 
     body: nn.Module
     name: str
-    digest: str  # of its weights
+    digest: str  # of its weights, and of the code of a module of the caller's
     depth: float  # of EfficientNet-Lite
     input_size: int
     normalisation: Normalisation
@@ -59,8 +57,7 @@ def start_from(
         raise InputError("`normalisation` is of a module that is given: the named networks have their own")
     check_choice(options.network, "network", NETWORKS)
     known = PRETRAINED[options.network]
-    package = optional_module(known.package, known.extra)
-    weights = read_torch_weights(Path(package.__file__).parent / "models" / known.file_name)
+    weights = read_weights(known)
     with torch.random.fork_rng(devices=[]):
         body = EfficientNetLite(weights, known.depth)
     size = options.input_size or known.input_size
@@ -78,5 +75,15 @@ def make_classifier(start: Start, n_classes: int, options: FinetuneOptions) -> W
 
 
 def _digest(module: nn.Module) -> str:
+    """Of the weights, the parts and the code: the same weights may be put to another use."""
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in module.state_dict().items()}
-    return digest([[name, array_digest(array)] for name, array in sorted(arrays.items())])
+    weights = [[name, array_digest(array)] for name, array in sorted(arrays.items())]
+    kinds = {type(part) for part in module.modules() if not type(part).__module__.startswith("torch.")}
+    return digest([weights, repr(module), sorted(_source(kind) for kind in kinds)])
+
+
+def _source(kind: type) -> str:
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):  # made at a prompt, or without its source at hand
+        return kind.__qualname__
