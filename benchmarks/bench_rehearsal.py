@@ -117,8 +117,9 @@ def made_windows(folder: Path, sizes: Sizes) -> dict[str, float]:
 def of_class(k: int, folder: Path, windows: TrainingWindows, time_limit: float) -> dict[str, Any]:
     """Everything from training to evaluation of one class, unless it is known."""
     name, note = class_name(k), folder / f"{class_name(k)}.json"
-    if note.exists():
-        return json.loads(note.read_text())
+    known = json.loads(note.read_text()) if note.exists() else {}
+    if known.get("time limit") == time_limit:
+        return known
     options = DetectorOptions.make(
         changes={
             "calibration.time_limit": time_limit,
@@ -144,7 +145,7 @@ def of_class(k: int, folder: Path, windows: TrainingWindows, time_limit: float) 
         "class": name, "exemplars": len(trained.instances), "training negatives": trained.n_negatives,
         "positives": scores.table.n_positives, "negatives": scores.table.n_rows - scores.table.n_positives,
         "loss": result.loss, "bound": result.lower_bound, "gap": result.gap, "redundant": result.n_redundant,
-        "status": result.status,
+        "status": result.status, "time limit": time_limit,
     }  # fmt: skip
     del scores
     with stages.stage("evaluation"):

@@ -17,18 +17,30 @@ from pathlib import Path
 import numpy as np
 
 from dataset_files import coco_document, save_image, voc_object, voc_xml
-from eesvm import AffineCalibrator, CalibrationProblem, ExemplarSVMs, InputError, JointCalibrator, solve
+from eesvm import (
+    AffineCalibrator,
+    CalibrationProblem,
+    CooccurrenceCalibrator,
+    ExemplarSVMs,
+    InputError,
+    JointCalibrator,
+    solve,
+)
 from eesvm.calibrator_files import load_calibrator, save_calibrator
 from eesvm.certificate_files import load_certificate, save_certificate
 from eesvm.datasets import open_dataset
+from eesvm.descriptors import PCA, MeanNormScaler
 from eesvm.detection_files import read_detections, write_detections
+from eesvm.detector_card import FORMAT_VERSION
+from eesvm.detector_files import load_model
 from eesvm.detector_options import DetectorOptions
 from eesvm.exemplar_annotations import load_annotations, save_annotations
 from eesvm.exemplar_files import ExemplarIdentity, load_exemplars, save_exemplars
 from eesvm.images import read_image
-from eesvm.persistence import load_calibration, save_calibration
+from eesvm.persistence import load_calibration, load_cooccurrence, save_calibration
 from eesvm.score_tables import ScoreTable, read_score_table, write_score_table
-from eesvm.structures import Detections, ExemplarAnnotation
+from eesvm.structures import Detections, ExemplarAnnotation, Windows
+from eesvm.windows import read_windows, write_windows
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,7 @@ class Target:
 
     seeds: Callable[[], Sequence[bytes]]  # valid files
     read: Callable[[bytes], object]  # raises InputError, or nothing
+    needs_more: bool = False  # files beside this one, which are not there, so that even a valid one is refused
 
     def try_reading(self, content: bytes) -> bool:
         """Whether the content can be used."""
@@ -131,6 +144,25 @@ def _found():
     return [Detections("a", boxes, np.array([0.9, 0.5]), np.array(["dog", "cat"]), np.array([0, -1]))]
 
 
+def _windows():
+    return [Windows("a", np.array([[1.0, 2, 11, 14], [3, 3, 9, 9]]), np.array([0, -1]))]
+
+
+def _cooccurrence():
+    table = _table()
+    boxes = np.tile([[1.0, 2, 11, 14], [2, 2, 12, 13]], (4, 1))
+    return CooccurrenceCalibrator().fit(table.scores, table.labels, boxes, table.groups)
+
+
+def _card_seeds():
+    """A card that is whole, of a folder that is not."""
+    content = {
+        "format": "eesvm-model", "format_version": FORMAT_VERSION, "options": {}, "inputs": {}, "files": {},
+        "classes": [{"name": "dog", "calibrators": ["joint"]}], "descriptor": {"transforms": [], "plain_dimension": 3},
+    }  # fmt: skip
+    return [json.dumps(content).encode()]
+
+
 def _image_seeds():
     from PIL import Image
 
@@ -183,6 +215,25 @@ TARGETS = {
     "exemplars": Target(
         lambda: [_written("e.safetensors", lambda path: save_exemplars(path, _exemplars(), _identities()))],
         partial(_from_file, "e.safetensors", load_exemplars),
+    ),
+    "windows": Target(
+        lambda: [_written("w.npz", lambda path: write_windows(path, _windows()))],
+        partial(_from_file, "w.npz", read_windows),
+    ),
+    "pca": Target(
+        lambda: [_written("pca.npz", PCA(2).fit(_table().scores).save)],
+        partial(_from_file, "pca.npz", PCA.load),
+    ),
+    "scaling": Target(
+        lambda: [_written("scaler.npz", MeanNormScaler().fit(_table().scores).save)],
+        partial(_from_file, "scaler.npz", MeanNormScaler.load),
+    ),
+    "cooccurrence": Target(
+        lambda: [_written("m.json", lambda path: save_calibration(path, _cooccurrence()))],
+        partial(_from_file, "m.json", load_cooccurrence),
+    ),
+    "model-card": Target(
+        _card_seeds, partial(_from_file, "model.json", lambda path: load_model(path.parent)), needs_more=True
     ),
     "annotations": Target(
         lambda: [_written("a.safetensors", lambda path: save_annotations(path, [_annotation()]))],

@@ -171,6 +171,37 @@ def test_damaged_entries_are_noticed_and_computed_again(tmp_path, caplog, damage
     np.testing.assert_array_equal(DescriptorCache(tmp_path).get_or_compute(KEY, refuse), ARRAY)
 
 
+def test_entries_of_another_user_are_used_and_stay(tmp_path, monkeypatch, caplog):
+    DescriptorCache(tmp_path).put(KEY, ARRAY)
+
+    def not_yours(path, *_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.utime", not_yours)
+    np.testing.assert_array_equal(DescriptorCache(tmp_path).get_or_compute(KEY, refuse), ARRAY)
+    assert caplog.text == ""
+    assert entry(tmp_path).exists()
+
+
+def test_an_entry_that_cannot_be_read_now_is_not_removed(tmp_path, monkeypatch, caplog):
+    DescriptorCache(tmp_path).put(KEY, ARRAY)
+
+    def busy(self, key, path):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DescriptorCache, "_read", busy)
+        assert DescriptorCache(tmp_path).get(KEY) is None
+    assert "cannot be read and is computed again" in caplog.text
+    np.testing.assert_array_equal(DescriptorCache(tmp_path).get_or_compute(KEY, refuse), ARRAY)
+
+
+def test_folders_that_another_process_clears_meanwhile(tmp_path, monkeypatch):
+    cleared = DescriptorCache(tmp_path, size_limit=1)
+    monkeypatch.setattr(DescriptorCache, "_folders", lambda self: [tmp_path / "00"])
+    assert cleared.put(KEY, ARRAY)
+
+
 def test_any_flipped_byte_of_head_and_end_is_survived(tmp_path):
     DescriptorCache(tmp_path).put(KEY, ARRAY)
     path = entry(tmp_path)

@@ -61,6 +61,24 @@ def test_a_folder_with_a_broken_image(capsys, tmp_path):
     assert str(broken) in capsys.readouterr().err
 
 
+def test_a_folder_called_scenes_goes_before_the_embedded_ones(capsys, tmp_path, monkeypatch):
+    write_voc(make_scenes(2, 0, classes=["nine"]), tmp_path / "scenes")
+    monkeypatch.chdir(tmp_path)
+    assert main(["windows", "scenes", "--method", "grid", "--max-windows", "50", "--jobs", "1"]) == 0
+    assert "images             2\n" in capsys.readouterr().out
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_any_work(capsys, tmp_path, monkeypatch):
+    (tmp_path / "folder.npz").mkdir()
+    monkeypatch.setattr("eesvm.cli.windows.propose_dataset", None)
+    for out, sentence in (
+        (tmp_path / "folder.npz", "cannot write {out}: it is a folder"),
+        (tmp_path / "no" / "w.npz", "cannot create {out}: its folder does not exist"),
+    ):
+        assert main(["windows", "scenes", "-o", str(out), "--overwrite"]) == 1
+        assert capsys.readouterr().err == f"eesvm: error: {sentence.format(out=out)}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -98,13 +116,13 @@ def test_files_of_windows_round_trip(tmp_path):
 def test_files_that_are_no_windows_are_refused(tmp_path):
     path = tmp_path / "w.npz"
     path.write_bytes(b"nothing")
-    with pytest.raises(InputError, match=r"w\.npz is not a file of windows"):
+    with pytest.raises(InputError, match=r"w\.npz does not hold windows"):
         read_windows(path)
     np.savez(path, boxes=np.zeros((2, 4)))
-    with pytest.raises(InputError, match=r"w\.npz is not a file of windows"):
+    with pytest.raises(InputError, match=r"w\.npz does not hold windows"):
         read_windows(path)
     np.savez(path, image_ids=np.array([{}]), starts=[0, 1], boxes=np.zeros((1, 4)), instance=[0])  # would need pickle
-    with pytest.raises(InputError, match=r"w\.npz is not a file of windows"):
+    with pytest.raises(InputError, match=r"w\.npz does not hold windows"):
         read_windows(path)
     np.savez(path, image_ids=["a"], starts=[0, 3], boxes=np.zeros((2, 4)), instance=[0, 0])
     with pytest.raises(InputError, match=r"w\.npz holds arrays that do not belong together"):

@@ -471,8 +471,19 @@ def test_transforms_that_cannot_be_are_sentences(tmp_path):
     for name in ("array.npy", "text.npz"):
         with pytest.raises(InputError, match="does not hold a PCA"):
             PCA.load(tmp_path / name)
-    with pytest.raises(InputError, match=r"cannot read .*none\.npz: No such file"):
+    with pytest.raises(InputError, match=r"cannot read .*none\.npz: there is no such file"):
         PCA.load(tmp_path / "none.npz")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"mean": np.float32(1)}, {"components": np.ones(3)}, {"mean": np.array(["a"] * 3)}, {"mean": np.full(3, np.nan)}],
+)
+def test_transforms_with_other_arrays_are_refused(tmp_path, wrong):
+    arrays = {"kind": np.array("pca"), "mean": np.zeros(3), "components": np.eye(3), **wrong}
+    np.savez(tmp_path / "pca.npz", **arrays)
+    with pytest.raises(InputError, match=r"pca\.npz does not hold a PCA: `(mean|components)` must be finite numbers"):
+        PCA.load(tmp_path / "pca.npz")
 
 
 # -- classes come apart: a linear probe on ground-truth boxes

@@ -101,6 +101,7 @@ ARRAY_FAULTS = {
 }
 CONTENT_FAULTS = {
     "`estimator` must be one of ExemplarSVMs, ExemplarLDA, got 'os.system'": put(estimator="os.system"),
+    "`estimator` must be one of ExemplarSVMs, ExemplarLDA, got []": put(estimator=[]),
     "`parameters` must hold C, positive_weight, loss, bias_multiplier, tol": put(parameters={"C": 1}),
     "`parameters.C` must be a number or a text, got None": lambda c: c["parameters"].update(C=None),
     "`parameters` cannot be used: `C` must be > 0, got -1": lambda c: c["parameters"].update(C=-1),

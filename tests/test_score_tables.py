@@ -265,6 +265,13 @@ def test_a_line_without_end_is_not_read_whole(tmp_path, monkeypatch):
     assert csv_refusal(tmp_path, "label," + "a" * 100) == "its first line is longer than 10 characters"
 
 
+def test_npz_with_two_arrays_of_a_name(tmp_path):
+    path = npz(tmp_path, scores=np.ones((2, 2)), labels=[0, 1])
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("scores", b"raw bytes, which numpy would read in place of the array")
+    assert refusal(path) == "the .npz archive has two arrays of the same name"
+
+
 def test_npz_without_the_arrays(tmp_path):
     wanted = "there must be arrays `positive_scores` and `negative_scores`, or `scores` and `labels`, but there is "
     assert refusal(npz(tmp_path, x=[1], y=[2])) == wanted + "'x', 'y'"

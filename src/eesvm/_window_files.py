@@ -3,7 +3,7 @@
 In: `Windows` per image. Out: a file, and the same windows again. `image_ids` (n,) names the images, rows `starts[i]` to
 `starts[i + 1]` of `boxes` (half-open xyxy) and of `instance` belong to image i.
 
-Before: `structures`, `_files`. After: `windows`, which carries these names.
+Before: `structures`, `_files`, `_readers.npz`. After: `windows`, which carries these names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from eesvm._files import ARCHIVE_DAMAGE, atomic_write
+from eesvm._files import atomic_write
+from eesvm._readers.npz import load_named_arrays
 from eesvm._validation import InputError
 from eesvm.boxes import check_boxes
 from eesvm.structures import Windows
@@ -37,11 +38,10 @@ def write_windows(path: str | os.PathLike[str], windows: Iterable[Windows]) -> N
 
 def read_windows(path: str | os.PathLike[str]) -> list[Windows]:
     """The windows that `write_windows` wrote."""
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            ids, starts, boxes, instance = (stored[name] for name in _NAMES)
-    except (*ARCHIVE_DAMAGE, KeyError) as error:
-        raise InputError(f"{os.fspath(path)} is not a file of windows") from error
+    stored = load_named_arrays(path, _NAMES, "windows")
+    if set(stored) != set(_NAMES):
+        raise InputError(f"{os.fspath(path)} does not hold windows: its arrays must be {', '.join(_NAMES)}")
+    ids, starts, boxes, instance = (stored[name] for name in _NAMES)
     boxes = check_boxes(boxes, f"boxes of {os.fspath(path)}")
     is_consistent = (
         ids.ndim == 1

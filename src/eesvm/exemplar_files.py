@@ -120,7 +120,7 @@ class _Reader:
 
     def exemplars(self) -> LinearExemplars:
         name = self.content.get("estimator")
-        if name not in _ESTIMATORS:
+        if not isinstance(name, str) or name not in _ESTIMATORS:
             self.fail("estimator", f"must be one of {', '.join(_ESTIMATORS)}, got {name!r}")
         estimator = _ESTIMATORS[name](**self.parameters(name))
         try:

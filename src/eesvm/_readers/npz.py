@@ -3,13 +3,14 @@
 In: an archive with `positive_scores` and `negative_scores`, or `scores` and `labels`. Out: `RawTable`.
 Absent on purpose: pickled objects, which run the code of whoever wrote the file.
 
-Before: `raw`. After: `score_tables`, `certificate_files`.
+Before: `raw`. After: `score_tables`, `certificate_files`, `_window_files`, `descriptors.transforms`.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+import os
 import zipfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._files import ARCHIVE_DAMAGE
-from eesvm._readers.raw import RawTable, instead, listed
+from eesvm._readers.raw import RawTable, check_readable, instead, listed
 from eesvm._validation import InputError, check_scores
 
 _DEFLATE_RATIO = 1032  # the most that deflate can compress; an archive that claims more lies about its sizes
@@ -51,6 +52,19 @@ def read_npz(path: Path, label_column: str, group_column: str | None, columns: S
     )
 
 
+def load_named_arrays(path: str | os.PathLike[str], known: Collection[str], what: str) -> dict[str, NDArray[Any]]:
+    """`load_arrays` for files that hold `what`: a complaint names the file and says so."""
+    file = Path(path)
+    try:
+        check_readable(file)
+    except InputError as error:
+        raise InputError(f"cannot read {path}: {error}") from None
+    try:
+        return load_arrays(file, known)
+    except InputError as error:
+        raise InputError(f"{path} does not hold {what}: {error}") from None
+
+
 def load_arrays(path: Path, known: Collection[str]) -> dict[str, NDArray[Any]]:
     """The arrays of an archive after a look at what each of them claims to be; empty ones for names not `known`."""
     if not zipfile.is_zipfile(path):
@@ -59,6 +73,8 @@ def load_arrays(path: Path, known: Collection[str]) -> dict[str, NDArray[Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
             members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            if len(members) < len(archive.infolist()):  # numpy may then read another one than is looked at here
+                raise InputError("the .npz archive has two arrays of the same name")
             for name in members.keys() & set(known):
                 _check_npz_member(archive, members[name], name, path.stat().st_size)
         with np.load(path, allow_pickle=False) as arrays:

@@ -25,6 +25,7 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,15 +107,19 @@ class DescriptorCache:
         path = self._path(key)
         try:
             array = self._read(key, path)
-            os.utime(path)  # its age is the time since its last use
-            self._checked[key] = _status(path)
-            return array
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, struct.error, EOFError) as error:
+        except OSError as error:  # says nothing about the entry, which may be whole for others
+            _logger.warning("the cached entry %s cannot be read and is computed again: %s", path, error)
+            return None
+        except (ValueError, struct.error, EOFError) as error:
             _logger.warning("the cached entry %s is damaged and is computed again: %s", path, error)
             _remove(path)
             return None
+        with suppress(OSError):  # an entry of another user, or on a disk that is read-only
+            os.utime(path)  # its age is the time since its last use
+        self._checked[key] = _status(path)
+        return array
 
     def put(self, key: str, array: NDArray[Any]) -> bool:
         """Keep `array`; False where it cannot be written, which is logged once."""
@@ -173,6 +178,8 @@ class DescriptorCache:
     def _read(self, key: str, path: Path) -> NDArray[Any]:
         with open(path, "rb") as handle:
             status = os.fstat(handle.fileno())
+            if status.st_size < _FOOTER.size:
+                raise ValueError("its end is missing")
             handle.seek(-_FOOTER.size, os.SEEK_END)
             mark, n_bytes, first_sum, second_sum, n_head, head_sum = _FOOTER.unpack(handle.read(_FOOTER.size))
             if mark != _MARK or n_bytes + _FOOTER.size != status.st_size:
@@ -215,8 +222,12 @@ class DescriptorCache:
 
     def _files(self, pattern: re.Pattern[str]) -> Iterator[Path]:
         for folder in self._folders():
-            with os.scandir(folder) as listing:
-                yield from (Path(entry.path) for entry in listing if pattern.fullmatch(entry.name))
+            try:
+                with os.scandir(folder) as listing:
+                    names = [entry.name for entry in listing]
+            except FileNotFoundError:  # cleared by somebody else since
+                continue
+            yield from (folder / name for name in names if pattern.fullmatch(name))
 
     def _folders(self) -> list[Path]:
         if not self.folder.is_dir():

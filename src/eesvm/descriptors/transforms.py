@@ -5,7 +5,7 @@ back without pickle. `Transformed` puts them behind a descriptor and is a descri
 fitted arrays, so that a cache never confuses two fits.
 Absent on purpose: anything that looks at labels.
 
-Before: `descriptors.base`, `_files`. After: `descriptors`.
+Before: `descriptors.base`, `_files`, `_readers.npz`. After: `descriptors`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._files import ARCHIVE_DAMAGE, atomic_write
+from eesvm._files import atomic_write
+from eesvm._readers.npz import load_named_arrays
 from eesvm._validation import InputError, check_number, check_table, row_blocks
 from eesvm.descriptors.base import Descriptor, Image, Rows
 
@@ -27,6 +28,7 @@ class _Fitted:
 
     kind: ClassVar[str]
     names: ClassVar[tuple[str, ...]]  # of the fitted arrays, which are attributes with a trailing underscore
+    dimensions: ClassVar[tuple[int, ...]]  # of each of them
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The fitted arrays by name."""
@@ -43,17 +45,14 @@ class _Fitted:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote."""
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                content = {name: stored[name] for name in stored.files}
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-        except ARCHIVE_DAMAGE as error:
-            raise InputError(f"{path} does not hold a {cls.__name__}: {error}") from error
+        content = load_named_arrays(path, {"kind", *cls.names}, f"a {cls.__name__}")
         if str(content.pop("kind", "")) != cls.kind or set(content) != set(cls.names):
             raise InputError(f"{path} does not hold a {cls.__name__}")
         made = cls()
-        for name, values in content.items():
+        for name, dimension in zip(cls.names, cls.dimensions, strict=True):
+            values = content[name]
+            if values.ndim != dimension or values.dtype.kind != "f" or not np.isfinite(values).all():
+                raise InputError(f"{path} does not hold a {cls.__name__}: `{name}` must be finite numbers")
             setattr(made, f"{name}_", values if values.ndim else float(values))
         return made
 
@@ -72,7 +71,7 @@ class MeanNormScaler(_Fitted):
     One C then means the same for any network.
     """
 
-    kind, names = "mean norm", ("factor",)
+    kind, names, dimensions = "mean norm", ("factor",), (0,)
 
     def __init__(self, target: float = 20.0) -> None:
         self.target = target
@@ -104,7 +103,7 @@ class PCA(_Fitted):
     Each direction is turned so that its entry of largest magnitude is positive: the same sample gives the same rows.
     """
 
-    kind, names = "pca", ("mean", "components")
+    kind, names, dimensions = "pca", ("mean", "components"), (1, 2)
 
     def __init__(self, n_components: int = 256) -> None:
         self.n_components = n_components
