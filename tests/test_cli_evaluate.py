@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from dataset_files import save_text
+from dataset_files import save_image, save_text
 from eesvm.cli import main
 from eesvm.datasets import select, write_coco, write_voc
 from eesvm.datasets.scenes import make_scenes
@@ -181,12 +181,47 @@ def test_errors_are_one_line(arguments, sentence, capsys, detections):
 
 
 def test_a_dataset_without_objects(capsys, tmp_path):
-    from dataset_files import save_image
-
     save_image(tmp_path / "photos" / "a.png")
     path = save_text(tmp_path / "d.csv", "image_id,class,score,x1,y1,x2,y2\n")
     sentence = fails(capsys, path, tmp_path / "photos")
     assert sentence.endswith("photos has no object that must be found, so average precision means nothing")
+
+
+@pytest.mark.parametrize("protocol", ["voc10", "coco", "all"])
+def test_images_that_nobody_annotated_are_refused_in_one_line(protocol, capsys, tmp_path):
+    save_image(tmp_path / "photos" / "a.png")
+    path = save_text(tmp_path / "d.csv", "image_id,class,score,x1,y1,x2,y2\na,dog,0.5,0,0,10,10\n")
+    sentence = fails(capsys, path, tmp_path / "photos", "--protocol", protocol)
+    assert sentence.endswith("photos has no object that must be found, so average precision means nothing")
+
+
+def test_a_folder_called_scenes_goes_before_the_embedded_ones(capsys, tmp_path, monkeypatch):
+    own = make_scenes(2, 0, classes=["nine"])
+    write_coco(own, tmp_path / "scenes")
+    write_csv_detections(tmp_path / "d.csv", guesses(own))
+    monkeypatch.chdir(tmp_path)
+    assert main(["evaluate", "d.csv", "scenes", "--json"]) == 0
+    (report,) = json.loads(capsys.readouterr().out)["reports"]
+    assert (report["images"], [each["class"] for each in report["classes"]]) == (2, ["nine"])
+
+
+def test_numbers_of_results_are_those_of_the_split(capsys, tmp_path):
+    # Both files count from 1: image 1 and category 1 are something else in each.
+    for split, name in (("train", "dog"), ("val", "cat")):
+        save_image(tmp_path / "set" / "images" / f"{split}.png")
+        document = {
+            "images": [{"id": 1, "file_name": f"{split}.png", "eesvm_id": split}],
+            "categories": [{"id": 1, "name": name}],
+            "annotations": [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [2, 2, 20, 20]}],
+        }
+        save_text(tmp_path / "set" / "annotations" / f"instances_{split}.json", json.dumps(document))
+    results = [{"image_id": 1, "category_id": 1, "bbox": [2, 2, 20, 20], "score": 0.5}]
+    path = save_text(tmp_path / "results.json", json.dumps(results))
+    for split, name in (("train", "dog"), ("val", "cat")):
+        assert main(["evaluate", str(path), str(tmp_path / "set"), "--split", split, "--json"]) == 0
+        (report,) = json.loads(capsys.readouterr().out)["reports"]
+        assert [(each["class"], each["average_precision"]) for each in report["classes"]] == [(name, 1.0)]
+        assert report["unknown_classes"] == {}
 
 
 def test_wrong_calls_end_with_2(detections, capsys):

@@ -1,7 +1,9 @@
 """`eesvm report`: from a model and data to a page, and what it refuses."""
 
 import json
+import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -156,6 +158,23 @@ def test_what_is_refused_before_any_work(place, tmp_path, capsys):
     assert "is not a model: there is no model.json in it" in capsys.readouterr().err
     assert (tmp_path / "there.html").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["there.html"]
+
+
+def test_a_page_that_could_not_be_written_costs_no_search(place, tmp_path, capsys, monkeypatch):
+    def work(*_, **__):
+        raise AssertionError("windows are proposed")
+
+    monkeypatch.setattr("eesvm.cli.report.ExemplarDetector.predict", work)
+    (tmp_path / "folder.html").mkdir()
+    (tmp_path / "locked").mkdir()
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "locked" and may(path, mode))
+    for out, sentence in (("folder.html", "it is a folder"), ("locked/page.html", "no permission to write in")):
+        call = ["report", str(place / "model"), str(place / "test"), "-o", str(tmp_path / out), "--overwrite"]
+        assert main(call) == 1
+        error = capsys.readouterr().err
+        assert sentence in error
+        assert error.count("\n") == 1
 
 
 def test_wrong_calls(capsys):

@@ -1,19 +1,22 @@
 """`eesvm train` and `eesvm detect`: end to end, killed and resumed, and what they refuse."""
 
+import argparse
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from detector_scenes import scenes
-from eesvm import ExemplarDetector
-from eesvm.cli import main
+from detector_scenes import CLASSES, scenes
+from eesvm import ExemplarDetector, InputError
+from eesvm.cli import detect, main
 from eesvm.datasets import write_coco, write_voc
+from eesvm.datasets.scenes import make_scenes
 from eesvm.detection_files import read_detections
 from eesvm.images import write_image
 
@@ -113,6 +116,81 @@ def test_coco_numbers_are_those_of_the_dataset(model, tmp_path):
     assert {entry["image_id"] for entry in json.loads(out.read_text())} <= {
         image["id"] for image in annotations["images"]
     }
+
+
+def test_coco_results_of_a_split_that_lacks_classes_and_has_flaws(model, tmp_path):
+    write_coco(scenes("test"), tmp_path / "coco")
+    (path,) = (tmp_path / "coco").rglob("*.json")
+    document = json.loads(path.read_text())
+    image = document["images"][0]["id"]
+    document["annotations"] = [each for each in document["annotations"] if each["image_id"] == image]
+    document["categories"] = [{"id": 40, "name": "cow"}, {"id": 3}]
+    (tmp_path / "coco" / "instances_other.json").write_text("{")
+    path.rename(path.with_name("instances_few.json"))
+    path.with_name("instances_few.json").write_text(json.dumps(document))
+    out = tmp_path / "found.json"
+    assert main(["detect", str(model), str(tmp_path / "coco"), "-o", str(out), "--quiet", "--no-cache"]) == 0
+    entries = json.loads(out.read_text())
+    assert {(each["category_name"], each["category_id"]) for each in entries} == {("eight", 41), ("three", 42)}
+
+
+def opened(name, split=None, annotations=None):
+    arguments = argparse.Namespace(split=split, annotations=annotations)
+    return [record.image_id for record in detect.open_images(str(name), arguments)]
+
+
+def test_files_of_datasets_have_splits_and_photographs_have_none(tmp_path):
+    drawn = make_scenes(2, 1, classes=CLASSES)
+    write_coco(drawn, tmp_path / "coco")
+    for record in drawn:
+        split = record.image_id.split("_")[0]
+        (tmp_path / "yolo" / "images" / split).mkdir(parents=True, exist_ok=True)
+        write_image(tmp_path / "yolo" / "images" / split / f"{record.image_id}.png", record.read())
+    yaml = tmp_path / "yolo" / "data.yaml"
+    yaml.write_text("train: images/train\nval: images/test\nnames: [three, eight]\n")
+    (annotations,) = (tmp_path / "coco").rglob("*.json")
+    for name in (annotations, tmp_path / "co*" / annotations.name):
+        assert opened(name, "test") == ["test_0000"]
+        assert opened(name, "train") == ["train_0000", "train_0001"]
+    assert opened(yaml, "val") == ["test/test_0000"]
+    assert opened(yaml, "val", "yolo") == ["test/test_0000"]
+    for name in (yaml, annotations):
+        with pytest.raises(InputError, match="has no split 'summer'"):
+            opened(name, "summer")
+    with pytest.raises(InputError, match="a dataset of the format voc is a folder"):
+        opened(annotations, annotations="voc")
+    photo = tmp_path / "yolo" / "images" / "test" / "test_0000.png"
+    assert opened(photo, "train", "coco") == opened(photo.with_name("*.png"), "train", "coco") == ["test_0000"]
+
+
+def test_what_cannot_be_written_is_refused_before_any_work(model, place, tmp_path, capsys, monkeypatch):
+    def work(*_, **__):
+        raise AssertionError("windows are proposed")
+
+    monkeypatch.setattr(ExemplarDetector, "predict", work)
+    photo = (place / "test" / "test_0000.png").read_bytes()
+    for name in ("my photo.png", b"\xff.png"):
+        folder = tmp_path / ("spaces" if isinstance(name, str) else "bytes")
+        folder.mkdir()
+        (folder / os.fsdecode(name)).write_bytes(photo)
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "locked").mkdir()
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "locked" and may(path, mode))
+    for images, out, sentence in (
+        ("spaces", "found", "the image id 'my photo' has spaces or is empty: VOC text files cannot hold it"),
+        ("bytes", "found", "is not text in UTF-8: give its file another"),
+        ("spaces", "folder.csv", "folder.csv: it is a folder"),
+        ("spaces", "locked/found.csv", "no permission to write in"),
+        ("spaces", "locked/found", "no permission to write in"),
+        ("spaces", "none/found.csv", "its folder does not exist"),
+    ):
+        formats = [] if out.endswith(".csv") else ["--format", "csv,voc"]
+        call = ["detect", str(model), str(tmp_path / images), "-o", str(tmp_path / out), "--overwrite", *formats]
+        assert main(call) == 1
+        error = capsys.readouterr().err
+        assert sentence in error
+        assert error.count("\n") == 1
 
 
 def test_options_come_from_a_file_and_the_command_line(arguments, place, tmp_path):

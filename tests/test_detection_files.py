@@ -220,6 +220,32 @@ def test_results_of_others_take_names_from_the_annotations(tmp_path):
     assert not (tmp_path / "bad.json").exists()
 
 
+def test_ids_pass_over_what_the_reader_passes_over(tmp_path):
+    document = {
+        "images": [{"id": 1, "eesvm_id": None}, {"file_name": "b.jpg"}, 7, {"id": 1, "eesvm_id": "late"}],
+        "categories": [{"id": 5, "name": "dog"}, {"id": 6}, {"name": "cat"}, None, {"id": 8, "name": " "}],
+    }
+    good = save_text(tmp_path / "good.json", json.dumps(document))
+    cut = save_text(tmp_path / "cut.json", json.dumps(document)[:50])
+    other = save_text(tmp_path / "other.json", "{}")
+    ids = read_annotation_ids([cut, good, other, tmp_path / "gone.json"])
+    write_coco_results(tmp_path / "d.json", [found("1", ("dog", 1, (0, 0, 1, 1)))], ids)
+    (entry,) = json.loads((tmp_path / "d.json").read_text())
+    assert (entry["image_id"], entry["category_id"]) == (1, 5)
+    with pytest.raises(InputError, match=r"cut\.json:1: it is not valid JSON"):
+        read_annotation_ids([cut, other])
+
+
+def test_classes_that_the_ids_do_not_have_get_the_next_numbers(tmp_path):
+    ids = {"images": [{"id": 1}], "categories": [{"id": 5, "name": "dog"}]}
+    entries = [found("1", *((name, 0.5, (0, 0, 1, 1)) for name in ("cow", "dog", "ant")))]
+    write_coco_results(tmp_path / "d.json", entries, ids, ("ant", "dog", "cow"))
+    numbers = {entry["category_name"]: entry["category_id"] for entry in json.loads((tmp_path / "d.json").read_text())}
+    assert numbers == {"dog": 5, "ant": 6, "cow": 7}
+    # Our own results of other images are still told by their numbers; those of others are not.
+    assert [one.image_id for one in read_coco_results(tmp_path / "d.json", {**ids, "images": [{"id": 9}]})] == ["1"]
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

@@ -506,6 +506,13 @@ def test_coco_with_difficult_objects_and_nothing_at_all():
     assert nothing["dog"].n_hits == 0
 
 
+@pytest.mark.parametrize("protocol", metrics.PROTOCOLS)
+def test_a_truth_without_any_class_has_no_average_precision(protocol):
+    report = evaluate_detections([image("a")], [found("a", ("dog", 0.9, (0, 0, 10, 10)))], protocol=protocol)
+    assert (report.classes, report.n_objects, report.unknown_classes) == ((), 0, {"dog": 1})
+    assert np.isnan(report.mean_average_precision)
+
+
 # --- intervals and texts ------------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """The detector as an estimator: fit, predict, calibrators, pooling, bad input."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from eesvm.detector import (
 )
 from eesvm.detector_model import ClassModel, Ensemble
 from eesvm.detector_options import CALIBRATORS, DetectionOptions
+from eesvm.images import write_image
 from eesvm.structures import Dataset
 
 
@@ -194,8 +196,6 @@ def test_selective_search_and_a_network():
 
 
 def test_images_may_be_arrays_records_or_paths(detector, found, tmp_path):
-    from eesvm.images import write_image
-
     records = scenes("test")[:2]
     arrays = detector.predict([record.read() for record in records])
     assert [one.image_id for one in arrays] == ["0", "1"]
@@ -211,6 +211,25 @@ def test_images_may_be_arrays_records_or_paths(detector, found, tmp_path):
         detector.predict(records[0].read())
     with pytest.raises(InputError, match=r"`images\[0\]` must be a path, an ImageRecord or uint8"):
         detector.predict([np.zeros((3, 3))])
+
+
+def test_images_of_one_name_are_told_apart(detector, found, tmp_path):
+    paths = [tmp_path / folder / "001.png" for folder in ("cats", "dogs")]
+    for path, record in zip(paths, scenes("test"), strict=False):
+        path.parent.mkdir()
+        write_image(path, record.read())
+    apart = detector.predict([paths[0], str(paths[1])])
+    assert [one.image_id for one in apart] == list(map(str, paths))
+    for one, expected in zip(apart, found, strict=False):
+        assert (one.boxes == expected.boxes).all()
+        assert (one.scores == expected.scores).all()
+    shutil.copy(paths[1], tmp_path / "0.png")
+    apart = detector.predict([scenes("test")[0].read(), tmp_path / "0.png"])
+    assert [one.image_id for one in apart] == ["0", str(tmp_path / "0.png")]
+    assert [(one.scores == expected.scores).all() for one, expected in zip(apart, found, strict=False)] == [True, True]
+    for twice in ([paths[0]] * 2, [scenes("test")[0]] * 2):
+        with pytest.raises(InputError, match=r"`images` has the image '.*' 2 times: each must be there once"):
+            detector.predict(twice)
 
 
 def test_limits_of_detection(detector):

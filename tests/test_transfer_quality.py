@@ -170,6 +170,12 @@ def test_tables_as_text():
     assert len({line.count("|") for line in lines[:5]}) == 1
 
 
+def test_bars_in_names_do_not_break_the_table():
+    lines = measure({"a|b": [0, 0, 0]}).to_markdown().splitlines()
+    assert lines[2].startswith(r"| a\|b | 1 | 75.0 (50.0 to 100.0) |")
+    assert len({line.replace(r"\|", "").count("|") for line in lines[:4]}) == 1
+
+
 @pytest.mark.parametrize(
     ("choices", "options", "message"),
     [

@@ -103,6 +103,20 @@ def check_output_folder(path: str | os.PathLike[str], overwrite: bool = False) -
         raise InputError(f"cannot create {path}: no permission to write in {parent}")
 
 
+def check_output_file(path: str | os.PathLike[str], overwrite: bool = False) -> None:
+    """Refuse, before any work is done, a file that is not to be replaced or that `atomic_write` could not write."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise InputError(f"cannot write {path}: it is a folder")
+    if target.exists() and not overwrite:
+        raise InputError(f"{path} already exists: choose another name or allow overwriting it (--overwrite)")
+    if not target.parent.is_dir():
+        raise InputError(f"cannot create {path}: its folder does not exist")
+    is_replaced = target.is_file() or not target.exists()  # a device or a pipe needs nothing beside it
+    if is_replaced and not os.access(target.parent, os.W_OK | os.X_OK):
+        raise InputError(f"cannot create {path}: no permission to write in {target.parent}")
+
+
 def _temporary_sibling(target: Path) -> Path:
     return target.with_name(f".{target.name[:50]}.{uuid.uuid4().hex[:12]}.part")
 

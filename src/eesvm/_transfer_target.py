@@ -68,14 +68,12 @@ class Target:
         return mapped
 
     def keypoints(self, annotation: ExemplarAnnotation, is_mirrored: bool = False) -> dict[str, tuple[float, ...]]:
-        """x, y and visibility of those that are annotated and lie in the image."""
+        """x, y and visibility of those that are annotated and lie in the image; what is no place is left out."""
         known = annotation.metadata.get(KEYPOINTS)
         mapped = {}
         for name, values in known.items() if isinstance(known, Mapping) else ():
-            numbers = np.asarray(values, dtype=np.float64)
-            if numbers.shape not in ((2,), (3,)) or not np.isfinite(numbers).all():
-                raise InputError(f"the keypoint {name} must be x, y and perhaps a visibility, got {values!r}")
-            if len(numbers) == 3 and numbers[2] == 0:  # the formats' word for: not annotated
+            numbers = _keypoint(values)
+            if numbers is None or (len(numbers) == 3 and numbers[2] == 0):  # 0: the formats' word for not annotated
                 continue
             x, y = self.points(numbers[None, :2], annotation, is_mirrored)[0]
             if 0 <= x <= self.image_size[0] and 0 <= y <= self.image_size[1]:
@@ -91,6 +89,15 @@ class Target:
         if is_mirrored:
             share[:, 0] = 1 - share[:, 0]
         return self.box[:2] + share * (self.box[2:] - self.box[:2])
+
+
+def _keypoint(values: Any) -> NDArray[np.float64] | None:
+    """x, y and perhaps a visibility, finite; None for anything else, which metadata that nobody checks may hold."""
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):  # tags within tags, a text, a number of hundreds of digits
+        return None
+    return numbers if numbers.shape in ((2,), (3,)) and np.isfinite(numbers).all() else None
 
 
 def _check_size(image_size: Any) -> tuple[int, int]:

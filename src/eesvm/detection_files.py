@@ -113,7 +113,9 @@ def read_csv_detections(path: PathLike) -> list[Detections]:
     return table.detections()
 
 
-def write_coco_results(path: PathLike, detections: Iterable[Detections], ids: Ids | None = None) -> None:
+def write_coco_results(
+    path: PathLike, detections: Iterable[Detections], ids: Ids | None = None, classes: Iterable[str] = ()
+) -> None:
     """Write COCO results.
 
     Parameters
@@ -123,9 +125,11 @@ def write_coco_results(path: PathLike, detections: Iterable[Detections], ids: Id
         `write_coco` gives it, which are not those of the official file that it may have been read from. None: image
         ids that are whole numbers become numbers, others stay texts, which COCO's tools do not take; classes are
         numbered by name.
+    classes : those that `ids` do not have get the next numbers; any other class that they do not have is an error.
     """
     found = list(detections)
     images, categories = coco_numbers(found, ids)
+    categories = number_classes(categories, classes)
     with atomic_write(path, text=True) as handle:
         handle.write("[")
         for number, row in enumerate(_rows(found)):
@@ -173,12 +177,25 @@ def read_coco_results(path: PathLike, ids: Ids | None = None) -> list[Detections
 
 
 def read_annotation_ids(paths: Iterable[PathLike]) -> dict[str, Any]:
-    """What `ids` needs of COCO annotation files that describe one dataset: their `images` and `categories`."""
+    """What `ids` needs of COCO annotation files that describe one dataset: their `images` and `categories`.
+
+    As for whoever reads that dataset, an entry that cannot be used is passed over, and so is a file, unless all are.
+    """
     ids: dict[str, Any] = {"images": [], "categories": []}
+    errors: list[Exception] = []
+    n_read = 0
     for path in paths:
-        document = _load_json(path)
-        for name, entries in ids.items():
-            entries.extend(_entries(document, name, os.fspath(path)))
+        try:
+            document = _load_json(path)
+            lists = {name: _entries(document, name, os.fspath(path)) for name in ids}
+        except (InputError, OSError) as error:
+            errors.append(error)
+            continue
+        ids["images"] += [entry for entry in lists["images"] if _has_id(entry)]
+        ids["categories"] += [entry for entry in lists["categories"] if _has_id(entry) and _has_name(entry)]
+        n_read += 1
+    if errors and not n_read:
+        raise errors[0]
     return ids
 
 
@@ -192,17 +209,24 @@ def write_voc_detections(
     """Write a folder with one text file per class; those of `classes` get a file even where nothing was found."""
     lines: dict[str, list[str]] = {name: [] for name in classes}
     for row in _rows(detections):
-        if row.image_id.split() != [row.image_id]:
-            raise InputError(f"the image id {row.image_id!r} has spaces or is empty: VOC text files cannot hold it")
+        check_voc_names([row.image_id])
         x1, y1, x2, y2 = row.box
         numbers = " ".join(map(repr, (row.score, x1 + 1, y1 + 1, x2, y2)))
         lines.setdefault(row.class_name, []).append(f"{row.image_id} {numbers}\n")
-    for name in lines:
-        if not name or name != name.strip() or re.search(r"[/\\\0\n]", name):
-            raise InputError(f"the class {name!r} cannot be part of a file name")
+    check_voc_names((), lines)
     with atomic_folder(folder, overwrite) as target:
         for name, texts in lines.items():
             (target / f"{prefix}_{name}.txt").write_text("".join(texts), encoding="utf-8")
+
+
+def check_voc_names(image_ids: Iterable[str], classes: Iterable[str] = ()) -> None:
+    """Refuse names that VOC text files cannot hold, which is better known before the search than after it."""
+    for image_id in image_ids:
+        if image_id.split() != [image_id]:
+            raise InputError(f"the image id {image_id!r} has spaces or is empty: VOC text files cannot hold it")
+    for name in classes:
+        if not name or name != name.strip() or re.search(r"[/\\\0\n]", name):
+            raise InputError(f"the class {name!r} cannot be part of a file name")
 
 
 def read_voc_detections(folder: PathLike, prefix: str | None = None) -> list[Detections]:
@@ -372,6 +396,17 @@ def coco_numbers(
     return images, {name: number for number, name in enumerate(classes, start=1)}
 
 
+def number_classes(categories: Mapping[str, int | str], classes: Iterable[str]) -> dict[str, int | str]:
+    """The numbers of categories in COCO files; those of `classes` that have none get the next ones."""
+    numbers = dict(categories)
+    free = max((number for number in numbers.values() if isinstance(number, int)), default=0) + 1
+    for name in classes:
+        if name not in numbers:
+            numbers[name] = free
+            free += 1
+    return numbers
+
+
 def _whole_numbers(image_ids: Sequence[str]) -> dict[str, int] | None:
     """Image ids as numbers, where all of them are plain whole numbers of at most 18 digits."""
     if all(i.isascii() and i.isdigit() and str(int(i[:18])) == i for i in image_ids):
@@ -398,14 +433,15 @@ class _CocoNames:
             return cls(named, {v: k for k, v in categories.items()}, True)
         where = "the annotations" if isinstance(ids, Mapping) else os.fspath(ids)
         document = ids if isinstance(ids, Mapping) else _load_json(ids)
-        images_by_id = _by_id(document, "images", lambda entry: str(entry.get("eesvm_id", entry["id"])), where)
+        images_by_id = _by_id(document, "images", _image_name, where)
         return cls(images_by_id, _by_id(document, "categories", lambda entry: str(entry["name"]).strip(), where), True)
 
     def image(self, entry: Mapping[str, Any], where: str) -> str:
         own = entry.get("eesvm_id")
         if isinstance(own, str):
             return own
-        return self._name(entry["image_id"], self.images, "image", where)
+        is_ours = "exemplar" in entry  # then the number is the name, of images in other splits, too
+        return self._name(entry["image_id"], self.images, "image", where, self.is_complete and not is_ours)
 
     def category(self, entry: Mapping[str, Any], where: str) -> str:
         own = entry.get("category_name")
@@ -416,12 +452,13 @@ class _CocoNames:
                 f"{where}: the name of its category_id {entry['category_id']!r} is not known: "
                 "the annotation file of the dataset is needed, too"
             )
-        return self._name(entry["category_id"], self.categories, "category", where)
+        return self._name(entry["category_id"], self.categories, "category", where, True)
 
-    def _name(self, key: Any, names: Mapping[int | str, str], what: str, where: str) -> str:
+    @staticmethod
+    def _name(key: Any, names: Mapping[int | str, str], what: str, where: str, must_be_known: bool) -> str:
         if type(key) not in (int, str):
             raise InputError(f"{where}: its {what}_id must be a whole number or a text, got {str(key)[:50]!r}")
-        if self.is_complete and key not in names:
+        if must_be_known and key not in names:
             raise InputError(f"{where}: its {what}_id {key!r} is not in the annotations")
         return names.get(key, str(key))
 
@@ -430,10 +467,24 @@ def _by_id(document: Any, name: str, text: Callable[[Mapping[str, Any]], str], w
     names: dict[int | str, str] = {}
     for number, entry in enumerate(_entries(document, name, where), start=1):
         try:
-            names[entry["id"]] = text(entry)
+            names.setdefault(entry["id"], text(entry))  # of two with one id the first counts, as for the reader
         except (TypeError, KeyError):
             raise InputError(f"{where}: entry {number} of `{name}` has no id or no name") from None
     return names
+
+
+def _image_name(entry: Mapping[str, Any]) -> str:
+    own = entry.get("eesvm_id")
+    return own if isinstance(own, str) else str(entry["id"])
+
+
+def _has_id(entry: Any) -> bool:
+    return isinstance(entry, Mapping) and type(entry.get("id")) in (int, str)
+
+
+def _has_name(entry: Mapping[str, Any]) -> bool:
+    name = entry.get("name")
+    return isinstance(name, str) and bool(name.strip())
 
 
 def _entries(document: Any, name: str, where: str) -> list[Any]:

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -165,7 +167,8 @@ class ExemplarDetector(BaseEstimator):
 
         Parameters
         ----------
-        images : a dataset, or records, RGB arrays or paths of images. The image of an array is called by its place.
+        images : a dataset, or records, RGB arrays or paths of images. An array is called by its place, a file by its
+            name without ending, or by its path where several would be called the same.
         calibrator : another one than that of the options; fitted from the training scores where need be.
         cache : keeps windows, which cost most; descriptors are made again.
         progress : called with "images", images done, and their number.
@@ -244,12 +247,20 @@ class ExemplarDetector(BaseEstimator):
 
 
 def as_records(images: Images) -> Sequence[ImageRecord]:
-    """Image records of whatever stands for images."""
-    if isinstance(images, Dataset):
-        return images.images
+    """Image records of whatever stands for images, each under a name of its own."""
     if isinstance(images, str | os.PathLike | np.ndarray):
         raise InputError("`images` must be a dataset or a list of images: put a single one into a list")
-    return [_record(k, image) for k, image in enumerate(images)]
+    records = named_apart([_record(k, image) for k, image in enumerate(images)])
+    for name, n_times in Counter(record.image_id for record in records).items():
+        if n_times > 1:  # windows find their image by its name
+            raise InputError(f"`images` has the image {name!r} {n_times} times: each must be there once")
+    return records
+
+
+def named_apart(records: Sequence[ImageRecord]) -> list[ImageRecord]:
+    """The records, where several have one name under their paths: cats/001.jpg and dogs/001.jpg are both called 001."""
+    counts = Counter(record.image_id for record in records)
+    return [replace(r, image_id=r.path) if counts[r.image_id] > 1 and r.path else r for r in records]
 
 
 def _record(number: int, image: Any) -> ImageRecord:

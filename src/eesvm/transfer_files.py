@@ -31,7 +31,7 @@ from eesvm._version import __version__
 from eesvm.datasets._tree import safe_name
 from eesvm.datasets._voc_writer import annotation_xml, palette
 from eesvm.datasets.writers import coco_box, relative_names
-from eesvm.detection_files import Ids, coco_numbers
+from eesvm.detection_files import Ids, coco_numbers, number_classes
 from eesvm.detection_transfer import ImageDetections
 from eesvm.exemplar_annotations import plain_json
 from eesvm.masks import mask_to_rle
@@ -73,12 +73,7 @@ def coco_names(
     images, categories = coco_numbers((), own if ids is None else ids)
     if not all(record.image_id in images for record in records):
         images, _ = coco_numbers((), own)
-    numbers = dict(categories)
-    free = max((number for number in numbers.values() if isinstance(number, int)), default=0) + 1
-    for name in classes:
-        if name not in numbers:
-            numbers[name] = free
-            free += 1
+    numbers = number_classes(categories, classes)
     keypoints: dict[str, dict[str, None]] = {}
     for each in exemplars:
         points = each.metadata.get(KEYPOINTS)

@@ -7,7 +7,7 @@ how many different exemplars were used; differences between two choices on the s
 Two rows need no choice: the whole box as mask, which knows nothing, and the best exemplar, which knows the truth.
 Absent on purpose: detecting and choosing. Whoever hands over a choice says where it comes from.
 
-Before: `transfer`, `_transfer_measures`, `metrics`. After: `detection_transfer`, `experiments`.
+Before: `transfer`, `_transfer_measures`, `metrics`, `_markdown`. After: `detection_transfer`, `experiments`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm import boxes as geometry
+from eesvm._markdown import markdown_table
 from eesvm._transfer_measures import MASK_IOU, PART_IOU, PARTS_FOUND, POSE, Draw, Judge, Truth, candidates, read_truth
 from eesvm._validation import InputError, check_number
 from eesvm.metrics import Interval
@@ -118,9 +119,7 @@ class TransferQuality:
 
     def to_markdown(self) -> str:
         """The table, and below it what its numbers are."""
-        header, rows = self.to_table()
-        lines = ["|---|" + "---:|" * (len(header) - 1), *(f"| {' | '.join(row)} |" for row in rows)]
-        return "\n".join([f"| {' | '.join(header)} |", *lines, "", self.note()]) + "\n"
+        return f"{markdown_table(*self.to_table())}\n\n{self.note()}\n"
 
     def _row(self, choice: str, measure: str, values: NDArray[np.float64], n_exemplars: int) -> QualityRow:
         known = ~np.isnan(values)

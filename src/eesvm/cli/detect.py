@@ -11,11 +11,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eesvm._files import atomic_folder, check_output_folder
+from eesvm._files import atomic_folder, check_output_file, check_output_folder
 from eesvm._validation import InputError
 from eesvm.class_calibration import check_calibrators
 from eesvm.cli.arguments import Parsers, add_verb, number
@@ -24,15 +23,19 @@ from eesvm.cli.stages import report_problems, report_profile, stage_bar
 from eesvm.cli.train import open_data
 from eesvm.datasets import FORMATS
 from eesvm.datasets._detect import detect_format
-from eesvm.datasets.coco import find_files
+from eesvm.datasets._tree import is_image
+from eesvm.datasets.coco import annotation_files
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detection_files import (
+    Ids,
+    check_voc_names,
+    coco_numbers,
     read_annotation_ids,
     write_coco_results,
     write_csv_detections,
     write_voc_detections,
 )
-from eesvm.detector import ExemplarDetector
+from eesvm.detector import ExemplarDetector, named_apart
 from eesvm.detector_options import CALIBRATORS
 from eesvm.structures import Dataset, Detections, ImageRecord, Problem
 
@@ -83,6 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
         check_calibrators(arguments.calibrator)
     sources = [open_images(name, arguments) for name in arguments.images]
     records = together([record for source in sources for record in source])
+    ids = coco_ids(sources, arguments) if "coco" in formats else None
+    _check_names(records, formats, detector, ids)
     problems: list[Problem] = [problem for source in sources for problem in source.problems]
     try:
         with stage_bar(arguments.quiet) as progress:
@@ -96,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("eesvm: interrupted: the same command finds the windows that are done in the cache\n")
         return 130
-    files = _write(found, formats, detector, sources, arguments)
+    files = _write(found, formats, detector, ids, arguments)
     total = time.perf_counter() - started
     _report(found, records, total, screen)
     report_problems(problems, screen)
@@ -119,13 +124,31 @@ def _formats(arguments: argparse.Namespace) -> tuple[str, ...]:
         return wanted or ("csv",)
     if wanted and wanted != (of_suffix,):
         raise InputError(f"{arguments.output} holds {of_suffix} alone: for {arguments.format}, name a folder")
-    if Path(arguments.output).exists() and not arguments.overwrite:
-        raise InputError(
-            f"{arguments.output} already exists: choose another name or allow overwriting it (--overwrite)"
-        )
-    if not Path(arguments.output).resolve().parent.is_dir():
-        raise InputError(f"cannot create {arguments.output}: its folder does not exist")
+    check_output_file(arguments.output, arguments.overwrite)
     return (of_suffix,)
+
+
+def _check_names(
+    records: Sequence[ImageRecord], formats: Sequence[str], detector: ExemplarDetector, ids: Ids | None
+) -> None:
+    """Refuse names that the files to be written cannot hold, before any work is done."""
+    if formats != ("coco",):  # JSON has a way to write any name, text files have not
+        for record in records:
+            _check_text(record.image_id)
+    if "voc" in formats:
+        check_voc_names((record.image_id for record in records), detector.classes_)
+    if ids is not None:
+        numbers, _ = coco_numbers((), ids)
+        for record in records:
+            if record.image_id not in numbers:
+                raise InputError(f"cannot write COCO results: the image {record.image_id!r} has no COCO id")
+
+
+def _check_text(image_id: str) -> None:
+    try:
+        image_id.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"the name of the image {image_id!r} is not text in UTF-8: give its file another") from None
 
 
 def _options(detector: ExemplarDetector, arguments: argparse.Namespace) -> Any:
@@ -141,66 +164,71 @@ def _options(detector: ExemplarDetector, arguments: argparse.Namespace) -> Any:
 
 def open_images(name: str, arguments: argparse.Namespace) -> Dataset:
     """The images that one argument stands for."""
-    path = Path(name)
-    if path.is_file() or not glob.has_magic(name) or path.exists():
-        split = None if path.is_file() else arguments.split
-        return open_data(name, arguments.annotations if path.is_dir() else None, split, strict=False)
+    if not glob.has_magic(name) or Path(name).exists():
+        return _open_one(name, arguments)
     files = sorted(glob.glob(name, recursive=True))
     if not files:
         raise InputError(f"no file matches {name}")
-    parts = [open_data(file, None, None, strict=False) for file in files if Path(file).is_file()]
+    parts = [_open_one(file, arguments) for file in files if Path(file).is_file()]
     images = tuple(record for part in parts for record in part)
     return Dataset(name, images, (), {}, tuple(problem for part in parts for problem in part.problems))
+
+
+def _open_one(name: str, arguments: argparse.Namespace) -> Dataset:
+    if _is_photo(Path(name)):  # it may stand beside a dataset, and is of no split and no format
+        return open_data(name, None, None, strict=False)
+    return open_data(name, arguments.annotations, arguments.split, strict=False)
+
+
+def _is_photo(path: Path) -> bool:
+    return path.is_file() and is_image(path.name)
 
 
 def together(records: Sequence[ImageRecord]) -> list[ImageRecord]:
     """All images under different names: where two have the same, their paths are their names."""
     if not records:
         raise InputError("there are no images to look at")
-    counts = Counter(record.image_id for record in records)
-    named = [replace(r, image_id=r.path) if counts[r.image_id] > 1 and r.path else r for r in records]
-    return list({record.image_id: record for record in named}.values())  # a file that is named twice is one image
+    apart = named_apart(records)
+    return list({record.image_id: record for record in apart}.values())  # a file that is named twice is one image
 
 
 def _write(
     found: Sequence[Detections],
     formats: Sequence[str],
     detector: ExemplarDetector,
-    sources: Sequence[Dataset],
+    ids: Ids | None,
     arguments: argparse.Namespace,
 ) -> list[str]:
     out = Path(arguments.output)
     if out.suffix.lower() in (".csv", ".json"):
-        _write_file(out, formats[0], found, sources, arguments)
+        _write_file(out, formats[0], found, detector, ids)
         return [str(out)]
     with atomic_folder(out, arguments.overwrite) as folder:
         for name in formats:
             if name == "voc":
                 write_voc_detections(folder / "voc", found, detector.classes_)
             else:
-                _write_file(
-                    folder / f"detections.{'csv' if name == 'csv' else 'json'}", name, found, sources, arguments
-                )
+                _write_file(folder / f"detections.{'csv' if name == 'csv' else 'json'}", name, found, detector, ids)
         names = sorted(entry.name for entry in folder.iterdir())
     return [str(out / name) for name in names]
 
 
 def _write_file(
-    path: Path, kind: str, found: Sequence[Detections], sources: Sequence[Dataset], arguments: argparse.Namespace
+    path: Path, kind: str, found: Sequence[Detections], detector: ExemplarDetector, ids: Ids | None
 ) -> None:
     if kind == "csv":
         write_csv_detections(path, found)
-    else:
-        write_coco_results(path, found, coco_ids(sources, arguments))
+    else:  # the model may know classes that the images of a split do not show
+        write_coco_results(path, found, ids, () if ids is None else detector.classes_)
 
 
-def coco_ids(sources: Sequence[Dataset], arguments: argparse.Namespace) -> Any:
+def coco_ids(sources: Sequence[Dataset], arguments: argparse.Namespace) -> Ids | None:
     """The numbers that images have in the dataset they are from; where there is no such dataset, their own names."""
-    if len(sources) != 1 or not Path(arguments.images[0]).exists():
-        return None
     root = Path(arguments.images[0])
+    if len(sources) != 1 or not root.exists() or _is_photo(root):
+        return None
     if (arguments.annotations or detect_format(root)) == "coco":
-        return read_annotation_ids([root] if root.is_file() else find_files(root))
+        return read_annotation_ids(annotation_files(root, arguments.split))
     return sources[0] if sources[0].classes else None
 
 

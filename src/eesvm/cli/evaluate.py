@@ -18,10 +18,10 @@ from eesvm._validation import InputError
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.outputs import write_csv
-from eesvm.datasets import FORMATS, open_dataset, select
+from eesvm.cli.train import open_data
+from eesvm.datasets import FORMATS
 from eesvm.datasets._detect import detect_format
-from eesvm.datasets.coco import find_files
-from eesvm.datasets.scenes import make_scenes
+from eesvm.datasets.coco import annotation_files
 from eesvm.detection_files import read_annotation_ids, read_detections
 from eesvm.metrics import (
     PROTOCOLS,
@@ -35,7 +35,6 @@ from eesvm.metrics import (
 from eesvm.report.figures import detection_curves, save_png
 from eesvm.structures import Dataset
 
-_EMBEDDED = "scenes"
 _EVERY = "all"
 _HELP = """\
 DETECTIONS is a .csv with the columns image_id, class, score, x1, y1, x2, y2 (half-open boxes), COCO results as .json,
@@ -105,17 +104,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _open(arguments: argparse.Namespace) -> tuple[Dataset, dict[str, Any] | None]:
     """The truth, and of COCO data the ids by which results speak of images and categories."""
-    if arguments.data == _EMBEDDED:
-        scenes = make_scenes()
-        return (scenes if arguments.split is None else select(scenes, split=arguments.split)), None
     root = Path(arguments.data)
-    if not root.exists():
-        raise InputError(f"{arguments.data} does not exist")
-    format = arguments.format or detect_format(root)
-    truth = open_dataset(root, format, arguments.split, strict=arguments.strict)
-    if format != "coco" or Path(arguments.detections).suffix.lower() != ".json":
+    format = arguments.format or (detect_format(root) if root.exists() else None)
+    truth = open_data(arguments.data, format, arguments.split, arguments.strict)
+    if not root.exists() or format != "coco" or Path(arguments.detections).suffix.lower() != ".json":
         return truth, None
-    return truth, read_annotation_ids([root] if root.is_file() else find_files(root))
+    return truth, read_annotation_ids(annotation_files(root, arguments.split))
 
 
 def _evaluate(

@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from eesvm._files import atomic_write
+from eesvm._files import atomic_write, check_output_file
 from eesvm._validation import InputError
 from eesvm.class_calibration import check_calibrators
 from eesvm.cli import detect
@@ -103,15 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _check_output(arguments: argparse.Namespace) -> None:
     """Refuse an output that could not be written before any work is done."""
-    out = Path(arguments.output)
-    if out.suffix.lower() not in (".html", ".htm"):
+    if Path(arguments.output).suffix.lower() not in (".html", ".htm"):
         raise InputError(f"{arguments.output} must end in .html: the report is a page for a browser")
-    if out.exists() and not arguments.overwrite:
-        raise InputError(
-            f"{arguments.output} already exists: choose another name or allow overwriting it (--overwrite)"
-        )
-    if not out.resolve().parent.is_dir():
-        raise InputError(f"cannot create {arguments.output}: its folder does not exist")
+    check_output_file(arguments.output, arguments.overwrite)
 
 
 def _detections(
@@ -123,7 +117,7 @@ def _detections(
 ) -> list[Detections]:
     """Those of the file, or what the model finds now."""
     if arguments.detections is not None:
-        source = argparse.Namespace(images=[arguments.data], annotations=arguments.format)
+        source = argparse.Namespace(images=[arguments.data], annotations=arguments.format, split=arguments.split)
         return read_detections(arguments.detections, detect.coco_ids([dataset], source))
     if not len(dataset):
         raise InputError(f"{arguments.data} has no images to look at")

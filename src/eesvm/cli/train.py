@@ -109,7 +109,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def open_data(path: str, format_name: str | None, split: str | None, strict: bool) -> Dataset:
-    """A dataset by its path, or the embedded scenes."""
+    """A dataset by its path, or the embedded scenes; a file or folder of their name goes before them."""
     if path != _EMBEDDED or Path(path).exists():
         return open_dataset(path, format_name, split, strict=strict)
     scenes = make_scenes()

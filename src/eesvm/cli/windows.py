@@ -14,16 +14,16 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from eesvm._files import check_output_file
 from eesvm._validation import InputError
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen, percent
-from eesvm.datasets import FORMATS, open_dataset, select
-from eesvm.datasets.scenes import make_scenes
+from eesvm.cli.train import open_data
+from eesvm.datasets import FORMATS
 from eesvm.descriptors.cache import DescriptorCache
-from eesvm.structures import Dataset, ImageRecord, Problem, Windows
+from eesvm.structures import ImageRecord, Problem, Windows
 from eesvm.windows import METHODS, MODES, ClassRecall, WindowRecall, propose_dataset, window_recall, write_windows
 
-_EMBEDDED = "scenes"
 _HELP = """\
 PATH is what `eesvm data info` takes, or the word scenes for the embedded scenes, which need no download.
 Recall is the share of the objects with a window that overlaps them by at least that IoU; difficult objects and groups
@@ -61,7 +61,7 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     _check_output(arguments.output, arguments.overwrite)
-    dataset = _open(arguments)
+    dataset = open_data(arguments.path, arguments.format, arguments.split, arguments.strict)
     records = _sample(dataset.images, arguments.sample)
     problems: list[Problem] = list(dataset.problems)
     kept: list[Windows] | None = [] if arguments.output else None
@@ -94,15 +94,7 @@ def _check_output(output: str | None, overwrite: bool) -> None:
         return
     if Path(output).suffix != ".npz":
         raise InputError(f"`--output` must end in .npz, got {output}")
-    if Path(output).exists() and not overwrite:
-        raise InputError(f"{output} already exists: choose another name or allow overwriting it (--overwrite)")
-
-
-def _open(arguments: argparse.Namespace) -> Dataset:
-    if arguments.path != _EMBEDDED:
-        return open_dataset(arguments.path, arguments.format, arguments.split, strict=arguments.strict)
-    scenes = make_scenes()
-    return scenes if arguments.split is None else select(scenes, split=arguments.split)
+    check_output_file(output, overwrite)
 
 
 def _sample(records: tuple[ImageRecord, ...], wanted: int | None) -> tuple[ImageRecord, ...]:

@@ -33,11 +33,9 @@ _LISTS = ("images", "annotations", "categories")
 def read_coco(root: Path, options: Options, *, images: str | os.PathLike[str] | None = None) -> Dataset:
     """The dataset in the file or folder `root`; `images` is the folder of the images where they lie elsewhere."""
     builder = Builder(options)
-    paths = [root] if root.is_file() else find_files(root)
+    paths = annotation_files(root, options.split)
     if not paths:
         raise InputError(f"{root} has no COCO annotations: looked for .json files there and in {root / 'annotations'}")
-    if options.split in [_split_name(path) for path in paths]:  # the other files need not be read
-        paths = [path for path in paths if _split_name(path) == options.split]
     splits: dict[str, Sequence[str]] = {}
     order: list[str] = []
     n_read = 0
@@ -56,6 +54,12 @@ def read_coco(root: Path, options: Options, *, images: str | os.PathLike[str] | 
         chosen = frozenset(choose_split(options.split, splits, root))
         builder.records = {image_id: record for image_id, record in builder.records.items() if image_id in chosen}
     return builder.dataset((root.parent if root.is_file() else root).resolve().name, splits, order)
+
+
+def annotation_files(root: Path, split: str | None = None) -> list[Path]:
+    """The files that are read of a file or folder: the one that is named after the split, or all where none is."""
+    paths = [root] if root.is_file() else find_files(root)
+    return [path for path in paths if _split_name(path) == split] or paths
 
 
 def find_files(root: Path) -> list[Path]:

@@ -8,7 +8,7 @@ held against anybody (`_matching` says precisely who takes what). Images without
 missed.
 Absent on purpose: suppression of overlapping detections, see `boxes.nms`; the blacklist of ILSVRC's validation set.
 
-Before: `_tables`, `_matching`, `_coco`, `windows`. After: `experiments`, `report`, `cli`.
+Before: `_tables`, `_matching`, `_coco`, `windows`, `_markdown`. After: `experiments`, `report`, `cli`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._markdown import markdown_table
 from eesvm._validation import InputError, check_choice, check_number
 from eesvm.metrics._coco import CocoClass, evaluate_coco
 from eesvm.metrics._matching import HIT, IGNORED, match_detections
@@ -116,9 +117,7 @@ class DetectionReport:
 
     def to_markdown(self) -> str:
         """A table under a line that says what was measured."""
-        header, rows = self.to_table()
-        lines = [self.headline(), "", _markdown_line(header), "|---|" + "---:|" * (len(header) - 1)]
-        return "\n".join([*lines, *map(_markdown_line, rows)]) + "\n"
+        return f"{self.headline()}\n\n{markdown_table(*self.to_table())}\n"
 
     def headline(self) -> str:
         """What was measured, in a sentence or two."""
@@ -346,9 +345,9 @@ def _interval(estimates: _Floats, value: float, confidence: float) -> Interval |
 
 def _coco_report(tables: Tables, iou: float | None) -> DetectionReport:
     n_detections = np.bincount(tables.found.classes, minlength=len(tables.class_names))
-    answers = evaluate_coco(tables, iou)
+    answers = evaluate_coco(tables, iou) if tables.class_names else []  # COCO's code has no word for no class at all
     reports = [_coco_class(answer, int(n)) for answer, n in zip(answers, n_detections, strict=True)]
-    names = reports[0].values
+    names = reports[0].values if reports else ()
     return DetectionReport(
         protocol="coco",
         iou=iou,
@@ -407,7 +406,3 @@ def _percent(share: float) -> str:
 
 def _interval_text(interval: Interval | None) -> str:
     return "-" if interval is None else f"{100 * interval.low:.1f} to {100 * interval.high:.1f}"
-
-
-def _markdown_line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"

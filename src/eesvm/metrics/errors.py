@@ -15,7 +15,7 @@ Difficult objects are objects here, crowds are not; detections that the protocol
 detections are the first N of a class with N objects: a perfect detector would find all of them with these, so
 weaknesses are not drowned in a long tail of low scores.
 
-Before: `_tables`, `_matching`. After: `report`, `cli`.
+Before: `_tables`, `_matching`, `_markdown`. After: `report`, `cli`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._markdown import markdown_table
 from eesvm._validation import check_choice, check_number
 from eesvm.metrics._matching import HIT, IGNORED, MISS, SECOND_HIT, Matches, match_detections, nearest_of_other_classes
 from eesvm.metrics._tables import Tables, choose_classes, make_tables
@@ -122,9 +123,7 @@ class ErrorBreakdown:
             ("Errors among the N best-scoring detections of a class with N objects", True),
             ("Errors among all detections", False),
         ):
-            header, rows = self.to_table(top)
-            lines = [header, ["---", *("---:" for _ in header[1:])], *rows]
-            table = "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+            table = markdown_table(*self.to_table(top))
             parts.append(f"{title} ({self.protocol}, IoU {self.iou:g}):\n\n{table}")
         return "\n\n".join(parts) + "\n"
 
