@@ -8,7 +8,7 @@ from pycocotools import mask as coco_mask
 
 from dataset_files import coco_document, kinds, save_coco, save_image, save_text
 from eesvm import InputError
-from eesvm.datasets import open_dataset, summary
+from eesvm.datasets import open_dataset, select, summary, write_coco
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools
 
@@ -232,6 +232,56 @@ def test_usual_folders_and_splits(tmp_path):
     assert summary(dataset).splits == {"train2017": (1, 1), "val2017": (1, 1)}
     with pytest.raises(InputError, match=r"has no split 'test': it has train2017, val2017$"):
         open_dataset(tmp_path, split="test")
+
+
+def save_split(root, split, images, **parts):
+    """A file of images by number, each with one object; the images lie in a folder of the name of the split."""
+    for name in images.values():
+        save_image(root / split / name)
+    entries = [{"id": number, "file_name": name} for number, name in images.items()]
+    objects = [annotation(number, image_id=number) for number in images]
+    document = {**coco_document(objects, images=entries), **parts}
+    save_text(root / f"annotations/{split}.json", json.dumps(document))
+
+
+def paths_of(dataset):
+    return {image.image_id: "/".join(image.path.split("/")[-2:]) for image in dataset}
+
+
+def test_files_that_each_number_from_1_keep_all_their_images(tmp_path):
+    save_split(tmp_path, "train", {1: "a.jpg", 2: "b.jpg"})
+    save_split(tmp_path, "val", {1: "a.jpg", 7: "c.jpg"})  # the same name in another folder is another image
+    dataset = open_dataset(tmp_path, strict=True)
+    assert paths_of(dataset) == {"1": "train/a.jpg", "2": "train/b.jpg", "val/1": "val/a.jpg", "7": "val/c.jpg"}
+    assert dataset.splits == {"train": ("1", "2"), "val": ("val/1", "7")}
+    assert paths_of(select(dataset, split="val")) == {"val/1": "val/a.jpg", "7": "val/c.jpg"}
+    assert [i.image_id for i in dataset.instances()] == ["1", "2", "val/1", "7"]
+    assert paths_of(open_dataset(tmp_path, split="val")) == {"1": "val/a.jpg", "7": "val/c.jpg"}  # as its file says
+    write_coco(dataset, tmp_path / "out")
+    again = open_dataset(tmp_path / "out", strict=True)
+    assert again.splits == dataset.splits
+
+
+def test_an_image_that_two_files_describe_is_one_image(tmp_path):
+    save_split(tmp_path, "train", {1: "a.jpg"})
+    save_image(tmp_path / "images/b.jpg")
+    for split in ("val", "valsmall"):
+        document = coco_document([annotation()], images=[{"id": 1, "file_name": "b.jpg"}])
+        save_text(tmp_path / f"annotations/{split}.json", json.dumps(document))
+    dataset = open_dataset(tmp_path)
+    assert list(paths_of(dataset)) == ["1", "val/1"]
+    assert dataset.splits == {"train": ("1",), "val": ("val/1",), "valsmall": ("val/1",)}
+    assert kinds(dataset) == ["duplicate"]
+    assert len(list(dataset.instances())) == 2
+
+
+def test_splits_that_several_files_store_are_one_split(tmp_path):
+    for name in ("first", "second"):
+        save_split(tmp_path, name, {1: "a.jpg", 2: "b.jpg"}, splits={"best": ["1"], "other": ["2", "3"]})
+    dataset = open_dataset(tmp_path)
+    assert dataset.splits["best"] == ("1", "second/1")
+    assert dataset.splits["other"] == ("2", "second/2")
+    assert paths_of(open_dataset(tmp_path, split="best")) == {"1": "first/a.jpg", "second/1": "second/a.jpg"}
 
 
 def test_a_file_alone_with_images_elsewhere(tmp_path):

@@ -10,7 +10,7 @@ from PIL import Image
 from dataset_files import kinds, pixels, save_image, save_text, save_voc, voc_object, voc_xml
 from eesvm import InputError
 from eesvm.datasets import open_dataset, select, summary
-from eesvm.images import write_image
+from eesvm.images import ImageError, write_image
 
 
 def test_a_hand_checked_file(tmp_path):
@@ -122,6 +122,31 @@ def test_a_split_leaves_the_other_files_alone(tmp_path):
     save_text(tmp_path / "ImageSets/Main/train.txt", "a\n")
     assert not open_dataset(tmp_path, split="train").problems
     assert kinds(open_dataset(tmp_path)) == ["annotation"]
+
+
+def test_a_split_finds_the_annotations_that_name_their_image_inside(tmp_path):
+    save_voc(tmp_path, "a", voc_object("cat"))
+    save_image(tmp_path / "JPEGImages/bar.jpg")
+    save_text(tmp_path / "Annotations/ann1.xml", voc_xml(voc_object(), "bar.jpg"))
+    save_text(tmp_path / "Annotations/ann2.xml", voc_xml(voc_object(), "gone.jpg"))
+    save_text(tmp_path / "Annotations/ann3.xml", voc_xml(voc_object(), "../bar.jpg"))
+    save_text(tmp_path / "ImageSets/Main/train.txt", "bar\n")
+    save_text(tmp_path / "ImageSets/Main/test.txt", "a\n")
+    (image,) = open_dataset(tmp_path, split="train", strict=True)
+    assert (image.image_id, [instance.class_name for instance in image.instances]) == ("bar", ["dog"])
+    save_text(tmp_path / "Annotations/ann4.xml", "<broken")  # not read where every image has its objects
+    (image,) = open_dataset(tmp_path, split="test", strict=True)
+    assert (image.image_id, [instance.class_name for instance in image.instances]) == ("a", ["cat"])
+
+
+def test_a_split_takes_the_image_that_the_whole_dataset_takes(tmp_path):
+    for folder in ("train", "test"):
+        save_image(tmp_path / f"photos/{folder}/a.png")
+    save_text(tmp_path / "xml/a.xml", voc_xml(voc_object(), "train/a.png"))
+    whole = open_dataset(tmp_path)
+    assert [(image.image_id, len(image.instances)) for image in whole] == [("train/a", 1)]
+    assert [image.image_id for image in open_dataset(tmp_path, split="train")] == ["train/a"]
+    assert [image.image_id for image in open_dataset(tmp_path, split="test")] == []
 
 
 def test_names_with_blanks_and_ones(tmp_path):
@@ -272,6 +297,29 @@ def test_annotation_of_stored_pixels_wins_over_exif(tmp_path):
     assert dataset[0].read().shape == (40, 30, 3)
 
 
+def test_believed_sizes_are_compared_when_the_pixels_are_read(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = _folder(tmp_path / "JPEGImages") / "a.png"
+    Image.fromarray(pixels(40, 30)).save(path, exif=exif)
+    xml = save_text(tmp_path / "Annotations/a.xml", voc_xml(voc_object(), "a.png", size=(40, 30)))
+    (image,) = pickle.loads(pickle.dumps(open_dataset(tmp_path, check="none").images))
+    assert (image.width, image.height) == (40, 30)
+    np.testing.assert_array_equal(image.read(), pixels(40, 30))  # as it is stored, as the annotation says
+    xml.write_text(voc_xml(voc_object(), "a.png", size=(30, 40)))
+    assert open_dataset(tmp_path, check="none")[0].read().shape == (40, 30, 3)
+    for size in ((41, 30), (20, 20)):
+        xml.write_text(voc_xml(voc_object(), "a.png", size=size))
+        (image,) = open_dataset(tmp_path, check="none")
+        said = f"it has 30 x 40 pixels, but its annotation says {size[0]} x {size[1]}"
+        with pytest.raises(ImageError, match=f"{path}: {said}$"):
+            image.read()
+    write_image(path, pixels(40, 30))
+    xml.write_text(voc_xml(voc_object(), "a.png", size=(30, 40)))
+    with pytest.raises(ImageError, match=r"it has 40 x 30 pixels, but its annotation says 30 x 40$"):
+        open_dataset(tmp_path, check="none")[0].read()
+
+
 def test_missing_images_and_missing_annotations(tmp_path):
     save_voc(tmp_path, "a", voc_object())
     save_text(tmp_path / "Annotations/b.xml", voc_xml(voc_object(), "b.jpg"))
@@ -282,7 +330,7 @@ def test_missing_images_and_missing_annotations(tmp_path):
     assert dataset[1].metadata == {"is_annotated": False}
     assert [(problem.path, problem.reason) for problem in dataset.problems] == [
         (str(tmp_path / "Annotations/b.xml"), "there is no image for this annotation; it is left out"),
-        (str(tmp_path / "JPEGImages/c.jpg"), "there is no annotation for this image; it is kept without objects"),
+        (str(tmp_path / "JPEGImages/c.jpg"), "there is no annotation for this image: nothing is learnt from it"),
     ]
 
 
@@ -431,6 +479,21 @@ def test_ilsvrc_folders_of_2013(tmp_path):
     dataset = open_dataset(tmp_path)
     assert dataset.splits == {"val": ("ILSVRC2012_val_00000001",)}
     assert dataset.classes == ("n02084071",)
+
+
+def test_ilsvrc_folders_of_two_years_make_one_split(tmp_path):
+    for year in (2013, 2014):
+        save_image(tmp_path / f"ILSVRC{year}_DET_train/n02084071/of_{year}.jpeg")
+        save_image(tmp_path / f"ILSVRC{year}_DET_train/n02084071/of_both.jpeg")
+    save_image(tmp_path / "ILSVRC2013_DET_val/n02084071/of_both.jpeg")
+    both, first, second = (f"n02084071/of_{name}" for name in ("both", "2013", "2014"))
+    dataset = open_dataset(tmp_path)
+    assert dataset.splits == {"train": (second, both, first), "val": ()}  # an id belongs to the image that is kept
+    assert {image.image_id for image in open_dataset(tmp_path, split="train")} == {both, first, second}
+    save_text(tmp_path / "ImageSets/DET/mine.txt", f"{first} 1\n")
+    save_text(tmp_path / "det_lists/mine.txt", f"{second} 1\n{first} 2\n")
+    assert open_dataset(tmp_path).splits["mine"] == (first, second)
+    assert "list" not in kinds(open_dataset(tmp_path))
 
 
 def _folder(path):

@@ -160,6 +160,31 @@ def test_ids_that_lead_out_are_not_written(tmp_path, image_id):
         write_voc(twice, tmp_path / "out")
 
 
+@pytest.mark.parametrize("split", ["Segmentation/../../../../x", "../x", "/x", "", "Segmentation/", r"a\b", "a/./b"])
+def test_splits_that_lead_out_are_not_written(tmp_path, split):
+    broken = replace(made_dataset(), splits={split: ("two",)})
+    with pytest.raises(InputError, match=r"^the split .* cannot be used as a file name$"):
+        write_voc(broken, tmp_path / "a/b/c/out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_splits_that_would_share_a_list_are_not_written(tmp_path):
+    for first, second, file in (
+        ("a/b", "a_b", "Main/a_b.txt"),
+        ("Segmentation/a/b", "Segmentation/a_b", "Segmentation/a_b.txt"),
+    ):
+        broken = replace(made_dataset(), splits={first: ("two",), second: ("train/one",)})
+        with pytest.raises(InputError, match=f"^the splits '{first}' and '{second}' would both become {file}$"):
+            write_voc(broken, tmp_path / "out")
+    splits = {"a/b": ("two",), "Segmentation/c/d": ("two",), "Segmentation/c": ()}
+    write_voc(replace(made_dataset(), splits=splits), tmp_path / "out")
+    assert open_dataset(tmp_path / "out").splits == {
+        "a_b": ("two",),
+        "Segmentation/c_d": ("two",),
+        "Segmentation/c": (),
+    }
+
+
 def test_voc_has_room_for_254_masks(tmp_path):
     dataset = made_dataset()
     crowd = replace(dataset[0], instances=dataset[0].instances[:1] * 255)
@@ -183,6 +208,15 @@ def test_numpy_values_in_metadata(tmp_path):
     metadata = dict(next(open_dataset(tmp_path / "out").instances()).metadata)
     assert metadata.pop("annotation_id") == 1
     assert metadata == {"array": [0, 1, 2], "number": 0.5, "tuple": [1, 2], "path": str(tmp_path)}
+
+
+def test_numbers_in_metadata_that_json_does_not_have(tmp_path):
+    value = {"nan": float("nan"), "deep": {"list": [np.float64("inf"), 1.5]}, "array": np.array([np.nan, 2]), 3: {4: 5}}
+    odd = replace(made_dataset()[1].instances[0], metadata=value)
+    write_coco(Dataset("odd", (replace(made_dataset()[1], instances=(odd,)),), ("dog",)), tmp_path / "out")
+    metadata = dict(next(open_dataset(tmp_path / "out").instances()).metadata)
+    assert metadata.pop("annotation_id") == 1
+    assert metadata == {"nan": "nan", "deep": {"list": ["inf", 1.5]}, "array": ["nan", 2], "3": {"4": 5}}
 
 
 @pytest.mark.parametrize("write", [write_voc, write_coco])

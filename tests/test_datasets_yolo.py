@@ -97,6 +97,9 @@ def test_names_in_yaml(tmp_path, config, classes):
         ("names: {a: b}\n", "`names` must be a list of names, or number: name"),
         ("names: [[a], b]\n", "`names` must be a list of names, or number: name"),
         ("names: !!python/object/apply:os.system ['echo']\n", ""),
+        ("names:\n  ? " + "1" * 5000 + "\n  : dog\n", "a number in `names` has more than 18 digits"),
+        ("%YAML 1." + "1" * 5000 + "\n---\nnames: [dog]\n", "it cannot be read: Exceeds the limit"),
+        ('names: ["\\UFFFFFFFF"]\n', "it cannot be read: "),
         ("a: &a [x, x]\nb: &b [*a, *a]\nnames: [*b, *b]\n", "`names` must be a list of names, or number: name"),
     ],
 )
@@ -108,6 +111,12 @@ def test_bad_yaml(tmp_path, config, reason):
         assert kinds(dataset) == ["annotation", "class"]
         assert reason in dataset.problems[0].reason
         assert dataset.classes == ("0",)
+
+
+def test_a_shape_of_keypoints_with_thousands_of_digits_is_none(tmp_path):
+    save_yolo(tmp_path, "0 0.5 0.5 0.2 0.2\n", f"kpt_shape: [{'1' * 5000}, 3]\nnames: [dog]\n")
+    dataset = open_dataset(tmp_path, strict=True)
+    assert [instance.class_name for instance in dataset.instances()] == ["dog"]
 
 
 def test_names_in_a_text_file(tmp_path):

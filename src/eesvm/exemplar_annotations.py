@@ -7,7 +7,7 @@ Pictures are made smaller where a side exceeds 256 pixels; masks keep every pixe
 read or does not fit its object costs that mask or picture, not the run.
 Absent on purpose: carrying anything over (`transfer`).
 
-Before: `images`, `structures`, `transfer`, `_files`. After: `detector_files`, `detector_run`.
+Before: `images`, `structures`, `datasets`, `transfer`, `_files`. After: `detector_files`, `detector_run`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from eesvm._problems import reason
 from eesvm._tensors import read_tensors, tensor_bytes
 from eesvm._validation import InputError
 from eesvm._version import __version__
+from eesvm.datasets._plain_json import plain_json
 from eesvm.images import read_image
 from eesvm.structures import ExemplarAnnotation, ImageRecord, Instance, Part, Problem
 
@@ -137,21 +138,6 @@ def _as_json(one: ExemplarAnnotation) -> dict[str, Any]:
         "pose": one.pose,
         "metadata": plain_json(dict(one.metadata)),
     }
-
-
-def plain_json(value: Any) -> Any:
-    """`value` in what JSON has: arrays and tuples become lists, anything else a text, numbers that are none too."""
-    if value is None or isinstance(value, str | bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, np.generic | np.ndarray):
-        return plain_json(value.tolist())
-    if isinstance(value, Mapping):
-        return {str(key): plain_json(one) for key, one in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [plain_json(one) for one in value]
-    return str(value)
 
 
 def _note(problem: Problem, problems: list[Problem] | None) -> None:

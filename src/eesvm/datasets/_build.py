@@ -73,7 +73,7 @@ class Builder:
     def picture(self, path: Path, stated: tuple[int, int] | None = None, source: Path | None = None) -> Picture | None:
         """The image `path`, whose annotation in `source` says it has the size `stated`; None if it cannot be read."""
         if self.options.check == "none" and stated is not None and min(stated) > 0:
-            return Picture(path, *stated, partial(read_image, str(path)))
+            return Picture(path, *stated, partial(_read_stated, str(path), width=stated[0], height=stated[1]))
         try:
             width, height, is_turned = image_header(path)
             read = partial(read_image, str(path))
@@ -179,6 +179,17 @@ def choose_split(split: str, splits: Mapping[str, Sequence[str]], root: Path) ->
         shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
         raise InputError(f"{root} has no split {split!r}: it has {shown or 'no splits'}")
     return splits[split]
+
+
+def _read_stated(path: str, width: int, height: int) -> NDArray[np.uint8]:
+    """The pixels of an image whose annotation was believed: they must have its size, or its boxes lie elsewhere."""
+    pixels = read_image(path)
+    if pixels.shape[:2] == (width, height) != (height, width):
+        pixels = read_image(path, rotate=False)  # the annotator may have worked on the pixels as they are stored
+    if pixels.shape[:2] != (height, width):
+        found = f"it has {pixels.shape[1]} x {pixels.shape[0]} pixels"
+        raise ImageError(f"{path}: {found}, but its annotation says {width} x {height}")
+    return pixels
 
 
 def _printable(text: str) -> str:

@@ -22,6 +22,7 @@ CLASS_FILES = ("classes.txt", "obj.names", "names.txt", "labels.txt", "_darknet.
 SPLITS = ("train", "val", "test")
 
 _LARGEST_FILE = 1 << 24  # bytes
+_MOST_DIGITS = 18  # of a number; thousands of them are more than `int` takes
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,14 @@ def read_config(path: Path) -> Config:
         if path.stat().st_size > _LARGEST_FILE:
             raise InputError(f"{path}: it has more than {_LARGEST_FILE >> 20} MiB")
         data = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=yaml.BaseLoader)
+    except InputError:
+        raise
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
         reason = getattr(error, "problem", None) or "it cannot be parsed"
         raise InputError(f"{where}: it is not valid YAML: {reason}") from error
-    except (OSError, UnicodeDecodeError, RecursionError) as error:
+    except (OSError, ValueError, OverflowError, RecursionError) as error:  # also versions and characters out of range
         raise InputError(f"{path}: it cannot be read: {error}") from error
     if not isinstance(data, dict):
         raise InputError(f"{path}: it is no list of settings")
@@ -95,6 +98,8 @@ def _names(value: Any, path: Path) -> dict[int, str]:
     for number, name in pairs:
         if not isinstance(name, str) or not str(number).strip().isdecimal():
             raise InputError(f"{path}: `names` must be a list of names, or number: name")
+        if len(str(number).strip()) > _MOST_DIGITS:
+            raise InputError(f"{path}: a number in `names` has more than {_MOST_DIGITS} digits")
         names[int(number)] = name.strip()
     return names
 
@@ -105,7 +110,9 @@ def _texts(value: Any) -> list[str]:
 
 
 def _keypoints(value: Any) -> tuple[int, int] | None:
-    if not (isinstance(value, list) and len(value) == 2 and all(isinstance(v, str) and v.isdecimal() for v in value)):
+    if not (isinstance(value, list) and len(value) == 2):
+        return None
+    if not all(isinstance(v, str) and v.isdecimal() and len(v) <= _MOST_DIGITS for v in value):
         return None
     count, size = int(value[0]), int(value[1])
     return (count, size) if 0 < count < 1000 and size in (2, 3) else None

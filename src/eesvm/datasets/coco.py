@@ -1,9 +1,10 @@
 """COCO: one JSON file for many images.
 
 In: such a file, or a folder with one or several (annotations/instances_train2017.json makes the split `train2017`).
-Out: a `Dataset` whose image ids are those of the file. Boxes x, y, width, height become x, y, x + width, y + height;
-polygons and both kinds of run lengths become masks that are drawn when they are asked for; keypoints go to the
-metadata as name: [x, y, visibility]. What `write_coco` adds (parts, pose, splits, ...) is read back.
+Out: a `Dataset` whose image ids are those of the file; where an earlier file gives an id to another image, the split
+stands before it (val/1). Boxes x, y, width, height become x, y, x + width, y + height; polygons and both kinds of run
+lengths become masks that are drawn when they are asked for; keypoints go to the metadata as name: [x, y, visibility].
+What `write_coco` adds (parts, pose, splits, ...) is read back.
 Absent on purpose: captions, panoptic segments, licences.
 
 Before: `_build`, `_tree`, `_coco_annotation`. After: `datasets`.
@@ -37,15 +38,17 @@ def read_coco(root: Path, options: Options, *, images: str | os.PathLike[str] | 
     if not paths:
         raise InputError(f"{root} has no COCO annotations: looked for .json files there and in {root / 'annotations'}")
     splits: dict[str, Sequence[str]] = {}
+    given = _GivenIds()
     order: list[str] = []
     n_read = 0
     for path in paths:
         data = _load(path, builder)
         if data is None:
             continue
-        file = _File(path, builder, None if images is None else Path(images))
+        file = _File(path, builder, None if images is None else Path(images), given)
         file.read(data)
-        splits.update(file.splits(data))
+        for name, ids in file.splits(data).items():
+            splits[name] = tuple(dict.fromkeys((*splits.get(name, ()), *ids)))
         order.extend(file.names.values())
         n_read += 1
     if not n_read:
@@ -73,12 +76,33 @@ def find_files(root: Path) -> list[Path]:
 
 
 @dataclass
+class _GivenIds:
+    """What the images of all files are called in the dataset: files that number from 1 each have an image 1."""
+
+    by_name: dict[str, dict[Path, str]] = field(default_factory=dict)  # name in a file, image -> id
+    taken: set[str] = field(default_factory=set)
+
+    def give(self, name: str, image: Path, prefix: str) -> str:
+        """The id of an image: its name in its file, with the prefix where another image has that id already."""
+        ids = self.by_name.setdefault(name, {})
+        if image not in ids:
+            image_id = name
+            while image_id in self.taken:
+                image_id = f"{prefix}/{image_id}"
+            self.taken.add(image_id)
+            ids[image] = image_id
+        return ids[image]
+
+
+@dataclass
 class _File:
     """One annotation file while it is being read; all tables are by the ids of the file."""
 
     path: Path
     builder: Builder
     images: Path | None = None
+    given: _GivenIds = field(default_factory=_GivenIds)
+    ids: dict[str, str] = field(default_factory=dict)  # of images, from those of the file to those of the dataset
     names: dict[Any, str] = field(default_factory=dict)  # of categories
     keypoints: dict[Any, list[str]] = field(default_factory=dict)  # of categories
     pictures: dict[Any, tuple[str, Picture]] = field(default_factory=dict)
@@ -103,9 +127,10 @@ class _File:
     def splits(self, data: dict[str, Any]) -> dict[str, list[str]]:
         """The split that the name of the file makes, and those that are stored in it."""
         stored = data.get("splits")
-        splits = {_split_name(self.path): [image_id for image_id, _ in self.pictures.values()]}
-        if isinstance(stored, dict):
-            splits |= {str(name): list(map(str, ids)) for name, ids in stored.items() if isinstance(ids, list)}
+        splits = {_split_name(self.path): list(self.ids.values())}
+        for name, ids in (stored if isinstance(stored, dict) else {}).items():
+            if isinstance(ids, list):  # ids of other files are other images
+                splits[str(name)] = [self.ids[own] for own in map(str, ids) if own in self.ids]
         return {name: ids for name, ids in splits.items() if name}
 
     def _problem(self, reason: str, kind: str) -> None:
@@ -142,7 +167,10 @@ class _File:
         picture = self.builder.picture(path, stated, self.path)
         if picture is not None:
             own = entry.get("eesvm_id")
-            self.pictures[key] = (own if isinstance(own, str) else str(key), picture)
+            name = own if isinstance(own, str) else str(key)
+            if name not in self.ids:  # else it is there twice in one file, which the builder will say
+                self.ids[name] = self.given.give(name, path, _split_name(self.path) or self.path.stem)
+            self.pictures[key] = (self.ids[name], picture)
 
     def _image_path(self, name: Any, what: str, find: Callable[[str], Path | None]) -> Path | None:
         if not isinstance(name, str):

@@ -118,12 +118,18 @@ def _splits(
     root: Path, layouts: list[tuple[Layout, str]], wanted: str | None, builder: Builder
 ) -> dict[str, tuple[str, ...]]:
     """The lists there are, and where there is none of that name, everything in the folder train, val or test."""
-    ids = {split: tuple(map(layout.image_id, layout.images.files)) for layout, split in layouts}
-    known = frozenset(image_id for values in ids.values() for image_id in values)
+    owners: dict[str, str] = {}  # of two images with one id the first is kept, so the id belongs to its split alone
+    for layout, split in layouts:
+        for name in layout.images.files:
+            owners.setdefault(layout.image_id(name), split)
+    ids: dict[str, list[str]] = {split: [] for _, split in layouts}
+    for image_id, split in owners.items():
+        ids[split].append(image_id)
     splits: dict[str, tuple[str, ...]] = {}
     for folder in _LIST_FOLDERS:
         for path in sorted((root / folder).glob("*.txt")):
             is_class_list = _CLASS_LIST.fullmatch(path.stem) is not None
             if not is_class_list or path.stem == (wanted or "").partition("=")[0]:
-                splits.update(read_splits(path, path.stem, known, builder, has_index=not is_class_list))
-    return {**{name: values for name, values in ids.items() if name not in splits}, **splits}
+                for name, members in read_splits(path, path.stem, owners, builder, not is_class_list).items():
+                    splits[name] = tuple(dict.fromkeys((*splits.get(name, ()), *members)))
+    return {**{name: tuple(members) for name, members in ids.items() if name not in splits}, **splits}

@@ -93,24 +93,42 @@ def find_devkits(files: Iterable[str]) -> list[str]:
 
 def read_annotated_images(layout: Layout, builder: Builder, chosen: Collection[str] | None = None) -> None:
     """Add every image of the layout, or those with the ids `chosen`, with the objects of its annotation file."""
+    files = layout.images.files
+    wanted = files if chosen is None else [image for image in files if layout.image_id(image) in chosen]
+    part = None if chosen is None else frozenset(wanted)
     seen: set[str] = set()
+    without_image = []  # of their name
     for annotation in layout.annotations:
         candidates = _candidates(layout, annotation)
         seen.update(candidates)
-        image_id = layout.image_id(candidates[0] if candidates else annotation)
-        if chosen is not None and image_id not in chosen:
-            continue
-        source = layout.annotation_root / annotation
-        root = _parse(source, builder)
-        if root is None:
-            continue
-        image = _choose_image(layout, candidates, annotation, root, builder)
-        if image is not None:
-            seen.add(image)
-            _add_annotated(layout, image, source, root, builder)
-    for image in layout.images.files:
-        if image not in seen and (chosen is None or layout.image_id(image) in chosen):
+        if not candidates:
+            without_image.append(annotation)
+        elif part is None or not part.isdisjoint(candidates):
+            _add_annotation(layout, annotation, candidates, part, builder)
+    # Which image these mean stands inside them, so that all must be read, unless every image of a part has its objects.
+    if part is None or any(layout.image_id(image) not in builder.records for image in wanted):
+        seen.update(_add_annotation(layout, annotation, [], part, builder) for annotation in without_image)
+    for image in wanted:
+        if image not in seen:
             _add_bare(layout, image, builder)
+
+
+def _add_annotation(
+    layout: Layout, annotation: str, candidates: list[str], part: frozenset[str] | None, builder: Builder
+) -> str:
+    """Add the image of an annotation file if it is one of `part`; returns that image, "" for none."""
+    source = layout.annotation_root / annotation
+    root = _parse(source, builder)
+    if root is None:
+        return ""
+    if part is not None and not candidates:
+        name = safe_name(root.value("filename"))
+        if name is None or part.isdisjoint(_named(layout, annotation, name)):
+            return ""  # what may be wrong with it concerns other images
+    image = _choose_image(layout, candidates, annotation, root, builder)
+    if image is not None and (part is None or image in part):
+        _add_annotated(layout, image, source, root, builder)
+    return image or ""
 
 
 def _devkit(base: Path, files: list[str]) -> Layout:
@@ -231,7 +249,7 @@ def _add_bare(layout: Layout, image: str, builder: Builder) -> None:
         builder.problem(path, f"another image is called {image_id} too; this one is left out", "duplicate")
         return
     if layout.needs_annotations:
-        builder.problem(path, "there is no annotation for this image; it is kept without objects", "missing annotation")
+        builder.problem(path, "there is no annotation for this image: nothing is learnt from it", "missing annotation")
     picture = builder.picture(path)
     if picture is not None:
         builder.add(image_id, picture, (), {"is_annotated": not layout.needs_annotations})

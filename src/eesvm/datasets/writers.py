@@ -7,7 +7,7 @@ PNG. VOC holds at most 254 masks in an image, and a pixel belongs to one object:
 has it.
 Absent on purpose: YOLO, which cannot hold parts, metadata or masks with holes.
 
-Before: `masks`, `_files`, `_voc_writer`. After: `transfer`, `cli`.
+Before: `masks`, `_files`, `_voc_writer`, `_plain_json`. After: `transfer`, `cli`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import numpy as np
 
 from eesvm._files import atomic_folder, atomic_write
 from eesvm._validation import InputError
+from eesvm.datasets._plain_json import plain_json
 from eesvm.datasets._tree import is_image, safe_name
 from eesvm.datasets._voc_writer import annotation_xml, list_text, object_image
 from eesvm.images import write_image, write_picture
@@ -36,6 +37,7 @@ def write_voc(dataset: Dataset, folder: str | os.PathLike[str], overwrite: bool 
     Boxes become VOC's, counted from 1 with both ends included: x1 + 1, y1 + 1, x2, y2.
     """
     _check_ids(dataset)
+    lists = _list_names(dataset)
     with atomic_folder(folder, overwrite) as target:
         for name in ("JPEGImages", "Annotations", "ImageSets/Main"):
             (target / name).mkdir(parents=True)
@@ -48,10 +50,8 @@ def write_voc(dataset: Dataset, folder: str | os.PathLike[str], overwrite: bool 
                 path = target / "SegmentationObject" / f"{record.image_id}.png"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_picture(path, objects)
-        for name in dataset.splits:
-            if "=" not in name:  # the lists of one class are written from their parts
-                place = name if name.startswith("Segmentation/") else f"Main/{name.replace('/', '_')}"
-                _write_text(target / "ImageSets" / f"{place}.txt", list_text(dataset, name))
+        for file_name, split in lists.items():
+            _write_text(target / "ImageSets" / file_name, list_text(dataset, split))
 
 
 def write_coco(dataset: Dataset, target: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -84,6 +84,22 @@ def _check_ids(dataset: Dataset) -> None:
         seen.add(record.image_id)
 
 
+def _list_names(dataset: Dataset) -> dict[str, str]:
+    """From the files below ImageSets to the splits they list: names of splits must neither lead elsewhere nor meet."""
+    lists: dict[str, str] = {}
+    for split in dataset.splits:
+        if "=" in split:  # the lists of one class are written from their parts
+            continue
+        if safe_name(split) != split:
+            raise InputError(f"the split {split!r} cannot be used as a file name")
+        folder = "Segmentation" if split.startswith("Segmentation/") else "Main"
+        file_name = f"{folder}/{split.removeprefix('Segmentation/').replace('/', '_')}.txt"
+        if file_name in lists:
+            raise InputError(f"the splits {lists[file_name]!r} and {split!r} would both become {file_name}")
+        lists[file_name] = split
+    return lists
+
+
 def _store_image(record: ImageRecord, folder: Path) -> str:
     """Copy or write an image; returns its name relative to `folder`."""
     is_file = bool(record.path) and is_image(record.path)
@@ -104,7 +120,7 @@ def _write_text(path: Path, text: str) -> None:
 
 def _write_json(path: Path, document: Mapping[str, Any]) -> None:
     with atomic_write(path, text=True) as handle:
-        for piece in json.JSONEncoder(default=_plain, allow_nan=False).iterencode(document):
+        for piece in json.JSONEncoder(default=plain_json, allow_nan=False).iterencode(document):
             handle.write(piece)
 
 
@@ -191,7 +207,7 @@ def _coco_extras(instance: Instance) -> dict[str, Any]:
         "truncated": int(instance.is_truncated),
         "pose": instance.pose,
         "parts": [{"name": part.name, "bbox": coco_box(part.box)} for part in instance.parts],
-        "attributes": {str(key): value for key, value in instance.metadata.items()},
+        "attributes": plain_json(dict(instance.metadata)),
     }
     return {key: value for key, value in extras.items() if value}
 
@@ -200,12 +216,3 @@ def coco_box(box: np.ndarray) -> list[float]:
     """x, y, width and height of a box."""
     x1, y1, x2, y2 = map(float, box)
     return [x1, y1, x2 - x1, y2 - y1]
-
-
-def _plain(value: Any) -> Any:
-    """Values of metadata that JSON does not know."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return dict(value)
-    return list(value) if isinstance(value, set | frozenset | tuple) else str(value)
