@@ -195,6 +195,23 @@ def test_images_that_nobody_annotated_are_refused_in_one_line(protocol, capsys, 
     assert sentence.endswith("photos has no object that must be found, so average precision means nothing")
 
 
+def test_images_without_annotation_among_others_are_not_judged(capsys, tmp_path):
+    dataset = make_scenes(4, 0)
+    write_voc(dataset, tmp_path / "voc")
+    found = guesses(dataset)
+    write_csv_detections(tmp_path / "found.csv", found[1:])
+    arguments = ["evaluate", str(tmp_path / "found.csv"), str(tmp_path / "voc"), "--json"]
+    (tmp_path / "voc" / "Annotations" / f"{dataset[0].image_id}.xml").unlink()
+    assert main(arguments) == 0
+    expected = capsys.readouterr().out
+    write_csv_detections(tmp_path / "found.csv", found)
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == expected
+    assert main(arguments[:-1]) == 0
+    shown = capsys.readouterr()
+    assert "1 images without annotation are not judged" in shown.out + shown.err
+
+
 def test_a_folder_called_scenes_goes_before_the_embedded_ones(capsys, tmp_path, monkeypatch):
     own = make_scenes(2, 0, classes=["nine"])
     write_coco(own, tmp_path / "scenes")

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from eesvm.cli import main
 from eesvm.datasets import write_voc
 from eesvm.datasets.scenes import make_scenes
 from eesvm.structures import Windows
-from eesvm.windows import read_windows, write_windows
+from eesvm.windows import grid_windows, read_windows, write_windows
 
 QUICK = ["--mode", "single", "--jobs", "1"]
 
@@ -36,6 +37,21 @@ def test_scenes_and_their_recall(capsys, tmp_path):
     )
     assert main([*arguments, "--overwrite", "--quiet"]) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_writing_the_objects_too_does_not_change_the_recall(capsys, tmp_path):
+    folder = tmp_path / "set"
+    dataset = make_scenes(2, 0)
+    exact = grid_windows(dataset[0].width, dataset[0].height, 50)[7]
+    objects = (replace(dataset[0].instances[0], box=tuple(exact), mask=None),)
+    write_voc(replace(dataset, images=(replace(dataset[0], instances=objects), dataset[1])), folder)
+    arguments = ["windows", str(folder), "--method", "grid", "--max-windows", "50", "--jobs", "1"]
+    texts = []
+    for more in ([], ["--ground-truth", "-o", str(tmp_path / "w.npz")]):
+        assert main([*arguments, *more]) == 0
+        texts.append([line for line in capsys.readouterr().out.splitlines() if "recall" in line or "total" in line])
+    assert texts[0] == texts[1]
+    assert texts[0]
 
 
 def test_a_second_run_reads_the_cache(capsys, tmp_path):

@@ -265,6 +265,22 @@ def test_classes_without_objects_are_named():
         ExemplarDetector(quick_options()).fit(empty)
 
 
+def test_images_that_nobody_annotated_take_no_part():
+    dataset = scenes("train", 4)
+    bare = replace(dataset[0], image_id="bare", instances=(), metadata={"is_annotated": False})
+    with_it = trained(quick_options(), replace(dataset, images=(*dataset, bare)))
+    without = trained(quick_options(), dataset)
+    for one, other in zip(with_it.models_, without.models_, strict=True):
+        assert (one.exemplars.coef_ == other.exemplars.coef_).all()
+
+
+def test_names_that_cannot_be_written_down_are_refused_at_once():
+    dataset = scenes("train", 2)
+    odd = replace(dataset[0], image_id="caf\udce9")
+    with pytest.raises(InputError, match=r"the name of the image 'caf\\udce9' is not text in UTF-8: give its file"):
+        trained(quick_options(), replace(dataset, images=(odd, dataset[1])))
+
+
 def test_a_class_whose_images_are_broken_is_left_out():
     def fails():
         raise InputError("it is broken")

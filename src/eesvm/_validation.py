@@ -125,6 +125,14 @@ def check_choice(value: Any, name: str, choices: tuple[Any, ...]) -> None:
         raise InputError(f"`{name}` must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
+def check_image_name(image_id: str) -> None:
+    """`image_id`, which may be the name of any file, is text that can be written to one."""
+    try:
+        image_id.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"the name of the image {image_id!r} is not text in UTF-8: give its file another") from None
+
+
 def row_blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
     """(first row, rows) pieces of `values` of a few million elements each."""
     width = max(1, int(np.prod(values.shape[1:])))

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from eesvm._threads import n_cores
-from eesvm._validation import InputError
+from eesvm._validation import InputError, check_image_name
 from eesvm.calibration.anytime import Progress as SearchState
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.class_calibration import JOINT, calibrate_class, stored_names
@@ -121,10 +121,12 @@ class TrainingRun:
     ) -> None:
         if not isinstance(dataset, Dataset):
             raise InputError(f"`dataset` must be a Dataset, got {type(dataset).__name__}")
-        self.dataset, self.options, self.cache, self.progress = dataset, options, cache, progress
+        for record in dataset:
+            check_image_name(record.image_id)  # all of them are to be written down
+        self.dataset, self.options, self.cache, self.progress = dataset.annotated(), options, cache, progress
         self.problems: list[Problem] = []
         self.is_explicit = classes is not None
-        self.classes, self.skipped = choose_classes(dataset, classes)
+        self.classes, self.skipped = choose_classes(self.dataset, classes)
         self.calibrators = stored_names(calibrators)
         self.command: tuple[str, ...] = ()
         self.changed: list[str] = []

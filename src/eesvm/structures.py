@@ -10,7 +10,7 @@ Before: nothing. After: `datasets`, `windows`, `detector`, `transfer`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,14 @@ class Dataset(Sequence[ImageRecord]):
 
     def __getitem__(self, index: Any) -> Any:
         return self.images[index]
+
+    def annotated(self) -> Dataset:
+        """Without the images that nobody has annotated, of which one may not say that they show nothing.
+
+        Where nobody has annotated any, all of them stay.
+        """
+        images = tuple(image for image in self.images if image.metadata.get("is_annotated", True))
+        return replace(self, images=images) if 0 < len(images) < len(self.images) else self
 
     def instances(self, class_name: str | None = None) -> Iterator[Instance]:
         """All instances, or those of one class, image by image."""

@@ -40,6 +40,7 @@ __all__ = [
     "propose_dataset",
     "read_windows",
     "window_recall",
+    "with_ground_truth",
     "write_windows",
 ]
 
@@ -315,14 +316,17 @@ def _parameters(settings: WindowSettings) -> dict[str, Any]:
 
 
 def _windows(record: ImageRecord, proposals: _Floats, include_ground_truth: bool) -> Windows:
-    if not include_ground_truth:
-        return Windows(record.image_id, proposals, np.full(len(proposals), -1, dtype=np.int64))
+    windows = Windows(record.image_id, proposals, np.full(len(proposals), -1, dtype=np.int64))
+    return with_ground_truth(windows, record) if include_ground_truth else windows
+
+
+def with_ground_truth(windows: Windows, record: ImageRecord) -> Windows:
+    """The boxes of the objects first, then the proposals without those that are such a box."""
     instances = [instance for instance in record.instances if not instance.is_crowd]
     truth = np.array([instance.box for instance in instances], dtype=np.float64).reshape(-1, 4)
     is_real = box_functions.is_valid(truth)
     truth, ids = truth[is_real], np.array([i.index for i in instances], dtype=np.int64)[is_real]
-    is_other = (box_functions.iou(proposals, truth).max(axis=1, initial=0.0)) < 1.0
-    proposals = proposals[is_other]
+    proposals = windows.boxes[box_functions.iou(windows.boxes, truth).max(axis=1, initial=0.0) < 1.0]
     return Windows(
         record.image_id,
         np.concatenate([truth, proposals]),

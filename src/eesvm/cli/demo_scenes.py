@@ -93,7 +93,7 @@ def _judge(
 ) -> Judged:
     """Every calibration on the test scenes, and what the winners hand on."""
     options = detector.checked_options()
-    proposed = list(propose_windows(test, options.windows, options.n_jobs, True, cache))
+    proposed = list(propose_windows(test, options.windows, options.n_jobs, False, cache))
     windows = describe_windows(test, proposed, detector.descriptor_, cache=cache, progress=progress)
     results: dict[str, list[RuleResult]] = {}
     transfers: list[TransferQuality] = []

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eesvm._files import atomic_folder, check_output_file, check_output_folder
-from eesvm._validation import InputError
+from eesvm._validation import InputError, check_image_name
 from eesvm.class_calibration import check_calibrators
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen, duration
@@ -134,7 +134,7 @@ def _check_names(
     """Refuse names that the files to be written cannot hold, before any work is done."""
     if formats != ("coco",):  # JSON has a way to write any name, text files have not
         for record in records:
-            _check_text(record.image_id)
+            check_image_name(record.image_id)
     if "voc" in formats:
         check_voc_names((record.image_id for record in records), detector.classes_)
     if ids is not None:
@@ -142,13 +142,6 @@ def _check_names(
         for record in records:
             if record.image_id not in numbers:
                 raise InputError(f"cannot write COCO results: the image {record.image_id!r} has no COCO id")
-
-
-def _check_text(image_id: str) -> None:
-    try:
-        image_id.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"the name of the image {image_id!r} is not text in UTF-8: give its file another") from None
 
 
 def _options(detector: ExemplarDetector, arguments: argparse.Namespace) -> Any:

@@ -33,7 +33,7 @@ from eesvm.metrics import (
     evaluate_detections,
 )
 from eesvm.report.figures import detection_curves, save_png
-from eesvm.structures import Dataset
+from eesvm.structures import Dataset, Detections
 
 _EVERY = "all"
 _HELP = """\
@@ -80,6 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_output_folder(arguments.output, arguments.overwrite)
     truth, ids = _open(arguments)
     detections = read_detections(arguments.detections, ids)
+    truth, detections = _judged(truth, detections, screen)
     classes = arguments.classes.split(",") if arguments.classes else None
     reports = _evaluate(truth, detections, classes, arguments, screen)
     if not reports[0].n_objects:
@@ -110,6 +111,15 @@ def _open(arguments: argparse.Namespace) -> tuple[Dataset, dict[str, Any] | None
     if not root.exists() or format != "coco" or Path(arguments.detections).suffix.lower() != ".json":
         return truth, None
     return truth, read_annotation_ids(annotation_files(root, arguments.split))
+
+
+def _judged(truth: Dataset, detections: list[Detections], screen: Screen) -> tuple[Dataset, list[Detections]]:
+    """Both without the images that nobody has annotated: a detection there is neither right nor wrong."""
+    known = truth.annotated()
+    left_out = {record.image_id for record in truth} - {record.image_id for record in known}
+    if left_out:
+        screen.note(f"{len(left_out):,} images without annotation are not judged")
+    return known, [found for found in detections if found.image_id not in left_out]
 
 
 def _evaluate(

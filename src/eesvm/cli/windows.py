@@ -22,7 +22,16 @@ from eesvm.cli.train import open_data
 from eesvm.datasets import FORMATS
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.structures import ImageRecord, Problem, Windows
-from eesvm.windows import METHODS, MODES, ClassRecall, WindowRecall, propose_dataset, window_recall, write_windows
+from eesvm.windows import (
+    METHODS,
+    MODES,
+    ClassRecall,
+    WindowRecall,
+    propose_dataset,
+    window_recall,
+    with_ground_truth,
+    write_windows,
+)
 
 _HELP = """\
 PATH is what `eesvm data info` takes, or the word scenes for the embedded scenes, which need no download.
@@ -68,7 +77,6 @@ def run(arguments: argparse.Namespace) -> int:
     with _progress_bar(arguments.quiet) as progress:
         found = propose_dataset(
             records,
-            include_ground_truth=arguments.ground_truth,
             n_jobs=arguments.jobs,
             cache=None if arguments.cache is None else DescriptorCache(arguments.cache or None),
             progress=progress,
@@ -82,6 +90,9 @@ def run(arguments: argparse.Namespace) -> int:
         )
         recall = window_recall(records, _keeping(found, kept))
     if kept is not None:
+        if arguments.ground_truth:  # not before recall is measured: a proposal that is an object's box counts there
+            images = {record.image_id: record for record in records}
+            kept = [with_ground_truth(windows, images[windows.image_id]) for windows in kept]
         write_windows(arguments.output, kept)
     _print(dataset.name, recall, problems, screen)
     if kept is not None:

@@ -86,6 +86,7 @@ def gather_data(
     for name, given in (("dataset", dataset), ("held_out", held_out)):
         if not isinstance(given, Dataset) and (given is not None or name == "dataset"):
             raise InputError(f"`{name}` must be a Dataset, got {type(given).__name__}")
+    dataset, held_out = dataset.annotated(), None if held_out is None else held_out.annotated()
     chosen, _ = choose_classes(dataset, classes)
     objects = count_objects(dataset.images)
     check_classes(objects, chosen, options.min_objects)
