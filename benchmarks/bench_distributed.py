@@ -73,7 +73,7 @@ def report(dataset: Any, numbers: list[int]) -> str:
     return (
         f"# Training with Dask workers\n\n`python benchmarks/bench_distributed.py`, {machine()}.\n\n"
         f"{len(dataset)} scenes, {n_objects} objects of {len(dataset.classes)} classes.\n\n## Time\n\n"
-        f"Stages in seconds.\n\n{markdown(heading, rows)}\n\n"
+        f"Stages in seconds. Without workers the libraries use both cores, in windows and searches above all; a worker keeps to one thread, so that two workers are to be compared with one.\n\n{markdown(heading, rows)}\n\n"
         "## Overhead and bytes moved\n\nStarting the workers, a task that does nothing, and MiB of values.\n\n"
         + markdown(("workers", "start, s", "task, ms", "files written", "shared", "sent", "returned"), costs)
         + "\n"

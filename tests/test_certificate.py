@@ -407,7 +407,7 @@ def test_tampering_never_proves_more_than_the_optimum(problem, min_recall, data)
     changed = replace(certificate, **{name: value})
     result = SimpleNamespace(
         thresholds=np.full(problem.n_exemplars, np.inf), loss=0.0, lower_bound=0.0, status="feasible",
-        min_recall=min_recall, certificate=changed,
+        min_recall=min_recall, certificate=changed, recall=0.0,
     )  # fmt: skip
     verification = verify(problem, result)
     assert 0 <= verification.lower_bound <= optimum(problem, min_recall)
@@ -729,7 +729,9 @@ def test_calibrate_verify_and_verify_again(tmp_path, scores, capsys, options):
     loss = optimum(problem, 0.7 if "0.7" in options else 1.0)
     assert line.startswith(f"verified: loss {loss:.0f} and recall ")
     assert f"from the scores, lower bound {loss:.0f} from a certificate with " in line
-    assert line.endswith("; both hold (0 s)")
+    conditions = ["a recall of 70 % is enough"] * ("--min-recall" in options)
+    conditions += ["4 pairs are forbidden"] * ("--across-groups" in options)
+    assert line.endswith(f"; both hold{' where ' * bool(conditions)}{', '.join(conditions)} (0 s)")
     for path in (out, out / "calibration.json"):
         assert main(["verify", str(scores), str(path)]) == 0
         assert capsys.readouterr().out.splitlines() == [line]

@@ -227,12 +227,14 @@ def first_entries(order, row_of, reach, n_exemplars_each, slack, most, fill):
 def main_choice(choice, reach, least, most_walk, main):
     """The larger parts of each positive's choice, made up to one again.
 
-    Parts of `least` or more count, the largest first, as long as their reaches add up to no more than `most_walk`.
+    Parts of `least` or more count, or of half the largest where the choice is so even that this is less: the largest
+    first, as long as their reaches add up to no more than `most_walk`.
     """
     n_exemplars = reach.shape[1]
     for p in range(len(choice)):
         parts = choice[p]
-        candidates = np.flatnonzero(parts[:n_exemplars] >= least)
+        bar = min(least, parts[:n_exemplars].max() / 2)
+        candidates = np.flatnonzero((parts[:n_exemplars] >= bar) & (parts[:n_exemplars] > 0))
         candidates = candidates[np.argsort(-parts[candidates], kind="mergesort")]
         walked, total = np.int64(0), np.float32(0)
         for j in candidates:
@@ -270,6 +272,8 @@ def wanted_entries(first, last, order, row_of, reach, choice, held, start, row, 
         while lowest > 0 and n_above + histogram[lowest - 1] <= room:
             lowest -= 1
             n_above += histogram[lowest]
+        if n_above == 0 and lowest > 0:  # needs so alike that one bin has more of them than there is room for: some
+            lowest -= 1
         n_taken = 0
         for k in range(n_touched):
             n = touched[k]

@@ -232,9 +232,11 @@ def child_bounds(field, state, trail, sums, p, most, budget, child, bound):
 
     Child i covers p with child[i], and the children before it are forbidden. Exemplars whose price alone brings the
     node above `most` are no children. Once `budget` units of work are spent, children get the bound of the node without
-    those before them, which holds for them too. Returns the number of children and the work done.
+    those before them, which holds for them too; once the trail is full, that of the node without some of those before.
+    Returns the number of children and the work done.
     """
     counts = np.zeros(N_COUNTS, dtype=np.int64)
+    n_positives = len(field.reach)
     old_highest, before = state.highest.copy(), sums.copy()
     cost = np.empty(len(state.level))
     n_children = _find_children(field, state, counts, p, most - sums[0], child, cost)
@@ -242,12 +244,13 @@ def child_bounds(field, state, trail, sums, p, most, budget, child, bound):
         j, level = child[i], np.int64(field.reach[p, child[i]])
         old_level, old_counts, old_sums = state.level[j], counts[:3].copy(), sums.copy()
         bound[i] = sums[0] + sums[1]
-        if counts[4] < budget:
+        has_room = counts[2] + 2 * n_positives <= len(trail.worth)  # opening and shutting note each positive once
+        if has_room and counts[4] < budget:
             _open(field, state, trail, counts, j, level, sums)
             bound[i] = sums[0] + sums[1]
             _undo_open(field, state, trail, counts, j, old_level, old_counts)
             sums[:] = old_sums
-        if _shut(field, state, trail, counts, j, level, sums):
+        if has_room and _shut(field, state, trail, counts, j, level, sums):
             n_children = i + 1
             break
     state.highest[:] = old_highest
@@ -278,6 +281,8 @@ def dive(field, state, trail, sums, best, margin, best_level, budget, events):
     cost = np.empty(n_exemplars)
     depth, n_nodes, n_events, is_new = 0, 0, 0, True
     while depth >= 0:
+        if n_events + n_exemplars + 2 > len(events):  # each child of a node may be told of, and its end
+            return OUT_OF_BUDGET, best, n_nodes, n_events
         if is_new:
             n_nodes += 1
             while place[depth] < n_positives and state.is_covered[field.sequence[place[depth]]]:
@@ -291,12 +296,7 @@ def dive(field, state, trail, sums, best, margin, best_level, budget, events):
                 depth -= 1
                 is_new = False
                 continue
-            out_of_room = (
-                depth + 1 >= most
-                or counts[2] + 2 * n_positives > len(trail.worth)
-                or n_events + 2 * n_exemplars > len(events)
-            )
-            if counts[4] > budget or out_of_room:
+            if counts[4] > budget or depth + 1 >= most:
                 return OUT_OF_BUDGET, best, n_nodes, n_events
             p = field.sequence[place[depth]]
             positive[depth], first_note[depth], next_child[depth] = p, counts[2], 0
@@ -312,6 +312,8 @@ def dive(field, state, trail, sums, best, margin, best_level, budget, events):
         p = positive[depth]
         ending = BY_POSITIVE
         while True:
+            if counts[2] + 2 * n_positives > len(trail.worth):  # opening and shutting note each positive once
+                return OUT_OF_BUDGET, best, n_nodes, n_events
             if next_child[depth] > 0:
                 j = child[depth, next_child[depth] - 1]
                 old_highest[depth, next_child[depth] - 1] = state.highest[j]

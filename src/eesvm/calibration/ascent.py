@@ -13,6 +13,7 @@ Before: `reduce`. After: `branching`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ Integers = NDArray[np.int64]
 _FIRST_EXEMPLARS = 1  # whose negatives make the first entries of a positive
 _FIRST_SLACK = 1.5  # if they are at most this much more expensive than the cheapest
 _FIRST_ENTRIES = 1000  # of a positive at most
+_FAR = 60  # powers of two from 1 at which prices are scaled: float32 ends at 127
 _LEAST_CHOICE = 2e-2  # of a positive's choice that is worth looking at when entries are looked for
 _MAX_WALK = 10_000  # negatives of a positive's choice that are looked at then
 _EAGERNESS = 0.5  # 0: only the neediest positive of a negative gets a new entry; 1: all who need more than is held
@@ -76,9 +78,10 @@ class Ascent:
         self.problem, self.workers = problem, workers
         n_positives, n_exemplars = problem.reach.shape
         self.price_quanta = np.floor(problem.prices / quantum)
-        self.prices = problem.prices.astype(np.float32)
+        exponent = _exponent(problem.prices)
+        self.prices = np.ldexp(problem.prices, -exponent, dtype=np.float64).astype(np.float32)
         self.fee = np.full(n_positives, -1, dtype=np.float32)
-        self.fees = _Fees(problem) if problem.left_out_budget > 0 else None
+        self.fees = _Fees(problem, exponent) if problem.left_out_budget > 0 else None
         self.choice = np.zeros((n_positives, n_exemplars + 1), dtype=np.float32)
         self.choice_regret = np.zeros_like(self.choice)
         self.mean_choice = np.zeros_like(self.choice)
@@ -285,10 +288,10 @@ class _Fees:
     A third side of the game with two moves, free and as dear as the dearest positive; regret matching+ again.
     """
 
-    def __init__(self, problem: ReducedProblem) -> None:
+    def __init__(self, problem: ReducedProblem, exponent: int) -> None:
         self.units = problem.weights
         self.budget = problem.left_out_budget
-        self.most = float((problem.difficulty / problem.weights).max(initial=0.0))
+        self.most = math.ldexp(float((problem.difficulty / problem.weights).max(initial=0.0)), -exponent)
         self.regret, self.part = np.zeros(2), 0.5
 
     def reply(self, choice: F32, fee: F32) -> None:
@@ -301,6 +304,12 @@ class _Fees:
         if guess.sum() > 0:
             self.part = float(guess[1] / guess.sum())
         fee[:] = self.part * self.most * self.units
+
+
+def _exponent(prices: F64) -> int:
+    """Of the power of two that divides prices before they become float32; 0 unless they are out of its reach."""
+    _, exponent = math.frexp(float(prices.max(initial=0.0)))
+    return exponent if abs(exponent) > _FAR else 0
 
 
 def _piece(n: int) -> int:

@@ -42,6 +42,7 @@ _PLAIN_WORK = 1e8  # numbers looked at in a search without shares: a problem tha
 _EARLY_WORK = 1e7  # numbers that the ascent looks at before its box is searched for the first time, then twice as many
 _EARLY_DIVES = 1.0, 0.2  # of what the ascent has looked at: what a search of the root, of other boxes, may look at
 _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth first; adapts to what succeeds
+_LEAST_EXPONENT = -1074  # of a power of two that float64 can hold
 _INEXACT = 1e-10  # of the loss: what is not worth looking for where sums of weights are rounded
 
 
@@ -56,6 +57,7 @@ class ExactSearch:
         self.quantum = _quantum(ranked)
         # Every loss is a multiple of the unit, unless rounding to quanta blurs it.
         self.unit = unit if unit and unit > 2 * len(ranked.prices) * self.quantum else None
+        self.blur = _lost_quanta(ranked, self.quantum)
         self.must_cover_all = ranked.left_out_budget == 0
         self.proof = Proof(cheap_box(ranked, math.inf))
         self.queue: list[tuple[float, int]] = []
@@ -103,6 +105,12 @@ class ExactSearch:
         if self.unit is not None:
             return float(self.unit)
         return 2 * len(self.ranked.prices) * self.quantum + _INEXACT * self.loss
+
+    def _settled(self) -> float:
+        """The bound of a box in which nothing is left that is worth looking for."""
+        if self.unit is not None:
+            return self.loss
+        return max(0.0, self.loss - self._margin() - len(self.ranked.prices) * self.quantum)
 
     def _push(self, leaf: Leaf) -> None:
         if not self._is_closed(leaf.bound):
@@ -300,7 +308,7 @@ class ExactSearch:
         branching = dive.best_branching((self.loss - self._margin()) / self.quantum)
         if branching is None:  # every positive can be covered for nothing: what is paid is the best of the box
             self._adopt_all(leaf)
-            leaf.bound = self.loss
+            leaf.bound = self._settled()
             return
         self.statistics["splits"] += 1
         for exemplar, level, bound in zip(
@@ -309,7 +317,7 @@ class ExactSearch:
             opened, leaf = self.proof.split(leaf, exemplar, level)
             opened.bound = max(opened.bound, self._possible_loss(bound * self.quantum))
             self._push(opened)
-        leaf.bound = self.loss
+        leaf.bound = self._settled()
         leaf.owner = branching.positive
 
     def _may_dive(self, leaf: Leaf, is_root: bool) -> bool:
@@ -321,13 +329,15 @@ class ExactSearch:
     def _dive(self, dive: Dive, budget: float) -> bool:
         """Search a box depth first; whether it finished within the budget, and with that settled the box."""
         best = self.loss / self.quantum
-        is_finished, found, levels, n_nodes = dive.search(best, self._margin() / self.quantum, budget)
+        # Losses in whole quanta are rounded down, so one that is better by a margin may look less so.
+        margin = self._margin() / self.quantum - self.blur
+        is_finished, found, levels, n_nodes = dive.search(best, margin, budget)
         self.statistics["dives"] += 1
         self.statistics["dive_nodes"] += n_nodes
         if found < best:
             self._adopt(levels.astype(np.int32))
         if is_finished:
-            dive.enter(self.proof, self.loss)
+            dive.enter(self.proof, self._settled())
         return is_finished
 
     def _adopt_all(self, leaf: Leaf) -> None:
@@ -340,7 +350,7 @@ class ExactSearch:
         reach = ascent.problem.reach
         if len(ascent.problem.prices) == 0:  # all that is alive is free, and as good as what is paid
             self._try(np.maximum(leaf.box.lowest, reach.max(axis=0, initial=0).astype(np.int32)))
-            leaf.bound = self.loss
+            leaf.bound = self._settled()
             return
         split = _promising_split(self.ranked, ascent, evaluation)
         self.statistics["splits"] += 1
@@ -378,4 +388,11 @@ def _promising_split(ranked: RankedProblem, ascent: Ascent, evaluation: Evaluati
 def _quantum(ranked: RankedProblem) -> float:
     """A power of two so small that shares lose next to nothing, so large that sums of all prices are exact."""
     _, exponent = math.frexp(float(ranked.prices.sum(dtype=np.float64)) + ranked.fixed_loss or 1.0)
-    return math.ldexp(1.0, exponent - 50)
+    return math.ldexp(1.0, max(exponent - 50, _LEAST_EXPONENT))
+
+
+def _lost_quanta(ranked: RankedProblem, quantum: float) -> int:
+    """What the loss of any solution loses at most, where prices are rounded down to whole quanta."""
+    quanta = ranked.prices.astype(np.float64) / quantum
+    lost = float((quanta - np.floor(quanta)).sum())
+    return 0 if lost == 0 else min(len(quanta), math.ceil(lost) + 1)  # the sum itself is rounded, by far less than 1

@@ -217,12 +217,13 @@ def _judge_thresholds(
     except InputError as error:
         problems.append(str(error))
         return False, math.nan
-    is_feasible = problem.is_feasible(thresholds, result.min_recall)
+    is_feasible, recall = problem.is_feasible(thresholds, result.min_recall), problem.recall(thresholds)
     if not problem.is_within_bounds(thresholds):
         problems.append("a threshold is outside of its bounds")
     elif not is_feasible:
-        recall = problem.recall(thresholds)
         problems.append(f"the thresholds have a recall of {recall:g}, below the floor of {result.min_recall:g}")
+    elif not abs(result.recall - recall) <= TOLERANCE:
+        problems.append(f"the recall is given as {result.recall:.17g}, but the scores say {recall:.17g}")
     return is_feasible, problem.loss(thresholds)
 
 

@@ -8,6 +8,7 @@ Before: `heuristics`. After: `algorithm1`.
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -41,7 +42,9 @@ def exhaustive(ranked: RankedProblem, run: Run) -> tuple[NDArray[np.int32], str,
         loss = float(best_loss[0])
         run.record(lower_bound=loss - ranked.rounding_slack(loss))
     n_leaves = int(counters[_kernels.N_LEAVES])
-    return best_levels, status, {"n_leaves": n_leaves, "tree_size": tree_size(ranked.n_exemplars, n_levels)}
+    size = tree_size(ranked.n_exemplars, n_levels)
+    # Python refuses to print integers of more than 4,300 digits.
+    return best_levels, status, {"n_leaves": n_leaves, "tree_size": size if size.bit_length() < 10_000 else math.inf}
 
 
 def tree_size(n_exemplars: int, n_positives: int) -> int:

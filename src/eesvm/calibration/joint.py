@@ -41,7 +41,7 @@ class JointCalibrator(ScoreCalibrator):
     lower_thresholds, upper_thresholds : (E,) bounds on the thresholds, equal values lock one; see `CalibrationProblem`.
     criterion, min_positives, max_negatives_per_positive : of the sigmoids, see `SigmoidCalibrator`.
     random_state : int >= 0, seeds the search and the draw of negatives.
-    n_jobs : threads; the result does not depend on it.
+    n_jobs : threads; the result does not depend on it, unless `time_limit` ends the search.
 
     Attributes
     ----------
@@ -113,8 +113,9 @@ class JointCalibrator(ScoreCalibrator):
         The calibrator's own `exemplar_groups` and bounds on thresholds are for `fit`, which makes a problem of them.
         """
         check_sigmoid_options(self)
-        # A problem has no names, and does not say where its forbidden pairs come from: these are of another one.
-        for stale in ("feature_names_in_", "exemplar_names_", "across_groups_"):
+        # A problem has no names, and does not say where its forbidden pairs come from: these are of another one, and so
+        # are sigmoids.
+        for stale in ("feature_names_in_", "exemplar_names_", "across_groups_", "sigmoids_", "muted_"):
             if hasattr(self, stale):
                 delattr(self, stale)
         self.result_ = solve(

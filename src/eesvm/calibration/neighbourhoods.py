@@ -269,7 +269,7 @@ def _make_state(table: _kernels.Table, random_state: int) -> _kernels.State:
         open_prices=table.prices.copy(),
         coverers=np.zeros(len(table.weights), dtype=np.int64),
         totals=np.array([0.0, table.weights.sum(), 0.0]),
-        generator=np.array([random_state], dtype=np.uint64),
+        generator=np.array([random_state % 2**64], dtype=np.uint64),
     )
 
 

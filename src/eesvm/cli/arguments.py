@@ -40,9 +40,10 @@ def number(
     def parse(text: str) -> float:
         try:
             value = int(text) if integer else float(text)
-        except ValueError:
-            value = math.nan
-        if not math.isfinite(value):
+            is_number = math.isfinite(value)
+        except (ValueError, OverflowError):  # OverflowError: an integer of hundreds of digits
+            is_number = False
+        if not is_number:
             raise argparse.ArgumentTypeError(f"{'an integer' if integer else 'a number'} is needed, got {text!r}")
         for broken, rule in (
             (value < minimum, f">= {minimum:g}"),

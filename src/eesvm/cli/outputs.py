@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from eesvm._files import atomic_write
 from eesvm._validation import InputError
 from eesvm.calibration.certificate import Verification
@@ -69,10 +71,28 @@ def report_verification(
     if result.certificate is not None:
         tree, shares = result.certificate.n_leaves, result.certificate.n_shares
         proof = f"from a certificate with {tree:,} {'leaf' if tree == 1 else 'leaves'} and {shares:,} shares"
+    conditions = _conditions(problem, result.min_recall)
+    # They are part of the calibration, so whoever gave it may have chosen them to suit it.
+    under = f" where {', '.join(conditions)}" if conditions else ""
     screen.say(
         f"verified: loss {amount(verification.loss)} and recall {percent(problem.recall(result.thresholds))} from the "
-        f"scores, lower bound {amount(verification.lower_bound)} {proof}; both hold ({duration(seconds)})"
+        f"scores, lower bound {amount(verification.lower_bound)} {proof}; both hold{under} ({duration(seconds)})"
     )
+
+
+def _conditions(problem: CalibrationProblem, min_recall: float) -> list[str]:
+    """What the search was bound to, besides the scores."""
+    n_bounded = int(((problem.lower_thresholds > -np.inf) | (problem.upper_thresholds < np.inf)).sum())
+    n_forbidden = 0 if problem.forbidden is None else int(np.count_nonzero(problem.forbidden))
+    return [
+        text
+        for is_there, text in (
+            (min_recall < 1, f"a recall of {percent(min_recall)} is enough"),
+            (n_bounded > 0, f"{n_bounded:,} of {problem.n_exemplars:,} thresholds are bounded"),
+            (n_forbidden > 0, f"{n_forbidden:,} pairs are forbidden"),
+        )
+        if is_there
+    ]
 
 
 def report_frontier(frontier: RecallFrontier, problem: CalibrationProblem, screen: Screen) -> None:
