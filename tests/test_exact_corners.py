@@ -98,8 +98,8 @@ def test_weights_that_float64_can_hardly_hold():
 @pytest.mark.parametrize("min_recall", [1.0, 0.9])
 def test_a_power_of_two_in_all_weights_changes_nothing_else(exponent, min_recall):
     random = np.random.default_rng(3)
-    scores = random.normal(size=(40, 8)), random.normal(size=(300, 8)) - 0.5
-    weights = random.integers(1, 9, 300).astype(float)
+    scores = random.normal(size=(18, 4)), random.normal(size=(90, 4)) - 0.5
+    weights = random.integers(1, 9, 90).astype(float)
     plain = solve(CalibrationProblem(*scores, negative_weights=weights), min_recall=min_recall)
     problem = CalibrationProblem(*scores, negative_weights=np.ldexp(weights, exponent))
     scaled = solve(problem, min_recall=min_recall)
