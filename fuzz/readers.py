@@ -14,12 +14,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+SEEDS = "--seeds"
 MEMORY_MB = 2048  # a reader that wants more for a file of a few kilobytes is a finding
 
 
 def main() -> None:
     if len(sys.argv) < 2:
         sys.exit(__doc__)
+    if sys.argv[1] == SEEDS:
+        write_seeds(*sys.argv[2:])
+        return
     if sys.argv[1] == "all":
         sys.exit(run_all(sys.argv[2:]))
     fuzz(sys.argv[1], sys.argv[2:])
@@ -41,18 +45,28 @@ def run_all(arguments: list[str]) -> int:
     return n_findings
 
 
+def write_seeds(name: str, corpus: str) -> None:
+    """The valid files of a target, to begin with."""
+    from fuzz_targets import TARGETS
+
+    if name not in TARGETS:
+        sys.exit(f"there is no target {name}: those are {', '.join(TARGETS)}")
+    Path(corpus).mkdir(parents=True, exist_ok=True)
+    for k, seed in enumerate(TARGETS[name].seeds()):
+        Path(corpus, f"seed_{k}").write_bytes(seed)
+
+
 def fuzz(name: str, arguments: list[str]) -> None:
     import atheris
 
+    corpus = ROOT / "build" / "fuzz" / name
+    # Valid files are made by a process of its own: numba cannot compile code that is instrumented.
+    made = subprocess.run([sys.executable, __file__, SEEDS, name, str(corpus)], check=False)
+    if made.returncode:
+        sys.exit(made.returncode)
     with atheris.instrument_imports(include=["eesvm"], enable_loader_override=False):
         from fuzz_targets import TARGETS
-    if name not in TARGETS:
-        sys.exit(f"there is no target {name}: those are {', '.join(TARGETS)}")
     target = TARGETS[name]
-    corpus = ROOT / "build" / "fuzz" / name
-    corpus.mkdir(parents=True, exist_ok=True)
-    for k, seed in enumerate(target.seeds()):
-        (corpus / f"seed_{k}").write_bytes(seed)
     options = ["-max_len=16384", f"-rss_limit_mb={MEMORY_MB}", "-timeout=20", f"-artifact_prefix={corpus.parent}/"]
     atheris.Setup([sys.argv[0], str(corpus), *options, *arguments], target.try_reading)
     atheris.Fuzz()
