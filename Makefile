@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-all lint docs fuzz bench bench-solver clean
+.PHONY: demo test test-all test-bounds lint docs fuzz bench bench-solver clean
 
 # The stamp makes an interrupted set-up start again instead of counting as done.
 .venv: .venv/.installed
@@ -17,8 +17,14 @@ demo: .venv
 test: .venv
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-all: .venv
+test-all: .venv test-bounds
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'slow or not slow'
+
+# The compiled searches once more with every index checked: a write beyond an array would else go unnoticed.
+test-bounds: .venv
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/checked $(BIN)/python -m pytest -n 2 --dist load tests/test_exact_corners.py \
+		tests/test_exact.py tests/test_search.py tests/test_frontier.py tests/test_neighbourhoods.py \
+		tests/test_exemplars.py tests/test_mining.py tests/test_scoring.py
 
 lint: .venv
 	$(BIN)/ruff check .
