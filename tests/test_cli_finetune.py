@@ -125,6 +125,15 @@ def test_what_it_refuses(arguments, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_of_somebody_else_is_replaced_only_when_asked_for(arguments, tmp_path, capsys):
+    output = tmp_path / "net.onnx"
+    output.write_text("not a network of ours")
+    assert "net.onnx already exists and was not made by this" in refusal(capsys, *arguments, "-o", str(output))
+    assert output.read_text() == "not a network of ours"
+    assert main([*arguments, "-o", str(output), "--overwrite", "--quiet"]) == 0
+    assert json.loads((tmp_path / "net.json").read_text())["format"] == "eesvm-backbone"
+
+
 @pytest.mark.parametrize("wrong", [["--epochs", "0"], ["--jitter", "0.9"], ["--preset", "huge"], ["--hidden", "x"]])
 def test_a_wrong_call_is_2(arguments, wrong, capsys):
     with pytest.raises(SystemExit) as stopped:

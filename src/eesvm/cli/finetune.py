@@ -96,7 +96,7 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     started = time.perf_counter()
-    check_output(arguments.output)
+    check_output(arguments.output, arguments.overwrite)
     load_torch()  # before images are read, which may take long
     options, module = _options(arguments)
     dataset, held_out = _open(arguments)
