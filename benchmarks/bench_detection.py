@@ -33,10 +33,12 @@ FLOOR = {**ACROSS, "calibration.min_recall": 0.95}
 # What is trained; everything else is as in the paper's preset, but for a PCA so that all of it takes an hour and not ten.
 # The scale of descriptors is 20 in all of them: what C = 1e-4 is to descriptors of length 200 is C = 1e-2 to these.
 SQUARED = {"training.loss": "squared_hinge", "training.positive_weight": 50.0}
+CLASS_PRIOR = {**SQUARED, "training.C": 1e-3, "training.prior": "class"}
 RECIPES = {
     "paper": {"training.C": 1e-2},
     "squared hinge": {**SQUARED, "training.C": 1e-2},
-    "class prior": {**SQUARED, "training.C": 1e-3, "training.prior": "class"},
+    "class prior": CLASS_PRIOR,
+    "class prior, moved boxes": {**CLASS_PRIOR, "detection.box_regression": True},
     "LDA": {"training.trainer": "lda"},
 }
 MORE_RULES = (
@@ -53,6 +55,10 @@ def pooled(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
 
 RULES = {
     "paper": (*PAPER_RULES, *MORE_RULES),
+    "class prior, moved boxes": (
+        *(rule for rule in PAPER_RULES if rule.calibrator in ("none", "joint-sigmoid", "affine", "single-svm")),
+        *pooled((*(rule for rule in PAPER_RULES if rule.calibrator in ("none", "joint-sigmoid", "affine")), MORE_RULES[0])),
+    ),
     "other": (
         *(rule for rule in PAPER_RULES if rule.calibrator in ("none", "sigmoid", "joint", "joint-sigmoid", "affine", "single-svm")),
         *MORE_RULES,

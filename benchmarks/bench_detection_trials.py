@@ -1,8 +1,9 @@
 """What else might help the ensemble: `python benchmarks/bench_detection_trials.py DATA`.
 
-Box regression, carried by the exemplar that wins (the mean way from the training windows it won to their objects) and by
-the class (ridge regression from descriptors, as R-CNN does it), and C chosen by cross-validation over training images.
-Same halves as `bench_detection.py`, default training. Prints a table; lines of `--resume` are kept as they are measured.
+Boxes moved by the exemplar that wins (the mean way from the training windows it won to their objects), by the class (the
+`box_regression` of the detector) and then averaged with the boxes around them; and C chosen by cross-validation over
+training images. Same halves as `bench_detection.py`, default training. Prints a table for each trial; lines of `--resume`
+are kept as they are measured.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from _common import ROOT
 from bench_detection import SETS, part
 from eesvm import boxes as geometry
 from eesvm import datasets
+from eesvm.box_regression import moved_by, regress_boxes, ways_between, windows_of_objects
 from eesvm.class_calibration import STORED_AS, score_rule
 from eesvm.class_training import TrainedClass, score_class, train_class
 from eesvm.descriptors import DescriptorCache
@@ -32,24 +34,25 @@ from eesvm.training_windows import TrainingWindows, describe_windows, propose_wi
 
 F64 = NDArray[np.float64]
 
+TRIALS = ("boxes", "C")
 RULE = Rule("ours", "joint-sigmoid")
 COSTS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 _SHRINKAGE = 10.0  # windows of the class's mean way that each exemplar is given
-_RIDGE = 1000.0  # as in R-CNN
+_VOTE = 0.7  # IoU of boxes that are averaged
 
 
 def main() -> None:
     arguments = parse_arguments()
     arguments.resume.parent.mkdir(parents=True, exist_ok=True)
     arguments.resume.touch()
-    done = {(line["set"], line["split"]) for line in read(arguments.resume)}
     for name in arguments.sets:
         for split in range(arguments.splits):
-            if (name, split) not in done:
-                for line in measure(name, split, arguments):
-                    with arguments.resume.open("a") as handle:
-                        handle.write(json.dumps(line) + "\n")
-    print(table(read(arguments.resume)))
+            for line in measure(name, split, arguments):
+                with arguments.resume.open("a") as handle:
+                    handle.write(json.dumps(line) + "\n")
+    lines = read(arguments.resume)
+    for trial in TRIALS:
+        print(f"\n{table([line for line in lines if line['trial'] == trial])}")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -57,6 +60,7 @@ def parse_arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("data", nargs="?", type=Path, default=ROOT.parent / "shared" / "data", help="folder of datasets")
     add("--sets", nargs="+", default=SETS)
+    add("--trials", nargs="+", choices=TRIALS, default=TRIALS)
     add("--splits", type=int, default=3)
     add("--images", type=int, default=80)
     add("--classes", type=int, default=3)
@@ -65,32 +69,49 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def read(path: Path) -> list[dict[str, object]]:
+def read(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def measure(name: str, split: int, arguments: argparse.Namespace) -> Iterator[dict[str, object]]:
     dataset = datasets.open_dataset(arguments.data / name)
-    chosen = np.random.default_rng(0).permutation(len(dataset))[: arguments.images]
     counts = Counter(i.class_name for i in dataset.instances() if not i.is_crowd)
+    done = {(line["set"], line["split"], line["class"], line["trial"]) for line in read(arguments.resume)}
+    classes = [class_name for class_name, _ in counts.most_common(arguments.classes)]
+    todo = [(c, t) for t in arguments.trials for c in classes if (name, split, c, t) not in done]
+    if not todo:
+        return
+    chosen = np.random.default_rng(0).permutation(len(dataset))[: arguments.images]
     order = np.random.default_rng(split).permutation(chosen)
     halves = [part(dataset, order[: len(order) // 2]), part(dataset, order[len(order) // 2 :])]
     cache = DescriptorCache(arguments.cache)
     options = DetectorOptions().changed(
-        {"calibration.time_limit": 4.0, "calibration.max_negatives": 20_000, "random_state": split}
+        {
+            "calibration.time_limit": 4.0,
+            "calibration.max_negatives": 20_000,
+            "detection.box_regression": False,
+            "random_state": split,
+        }
     )
     train = training_windows(halves[0], options, cache=cache)
     found = list(propose_windows(halves[1], options.windows, options.n_jobs, True, cache))
     test = describe_windows(halves[1], found, train.descriptor)
-    for class_name, _ in counts.most_common(arguments.classes):
+    for class_name, trial in todo:
         if not len(train.objects(class_name)[0]) or not len(test.objects(class_name)[0]):
             continue
-        values = with_regression(train, test, class_name, options)
-        cost = best_cost(train, class_name, options, split)
-        changed = options.changed({"training.C": cost})
-        values["C by cross-validation"] = compare_rules(train, test, class_name, changed, [RULE])[1][0].detection_ap
-        yield {"set": name, "split": split, "class": class_name, "C": cost, "detection_ap": values}
-        print(name, split, class_name, {key: round(100 * value, 1) for key, value in values.items()}, cost, flush=True)
+        values = (with_regression if trial == "boxes" else with_best_cost)(train, test, class_name, options)
+        yield {"set": name, "split": split, "class": class_name, "trial": trial, "detection_ap": values}
+        print(name, split, class_name, {key: round(100 * value, 1) for key, value in values.items()}, flush=True)
+
+
+def with_best_cost(
+    train: TrainingWindows, test: TrainingWindows, class_name: str, options: DetectorOptions
+) -> dict[str, float]:
+    changed = options.changed({"training.C": best_cost(train, class_name, options)})
+    return {
+        name: compare_rules(train, test, class_name, own, [RULE])[1][0].detection_ap
+        for name, own in {"ours": options, "C by cross-validation": changed}.items()
+    }
 
 
 def with_regression(
@@ -102,45 +123,23 @@ def with_regression(
     calibrator = _Calibrators(scores, options).of(RULE)
     n = len(trained.instances)
     how = score_rule(RULE.calibrator, {STORED_AS[RULE.calibrator]: calibrator}, n, options.detection.pooling)
-    windows = _TestWindows(test, class_name, trained.exemplars, trained.single)
+    regressor = regress_boxes(train, class_name, options.random_state)
+    windows = _TestWindows(test, class_name, trained.exemplars, trained.single, regressor=regressor)
     parts = zip(windows.starts[:-1], windows.starts[1:], strict=True)
     judged = [how(windows.raw[a:b, how.used], windows.boxes[a:b]) for a, b in parts]
     ours, winners = (np.concatenate([one[k] for one in judged]) for k in (0, 1))
-    rows, ways = ways_to_objects(train, class_name)
-    of_exemplar = means_by_winner(train, trained, rows, ways, how)
-    weights = ridge(train.descriptors[rows], ways)
-    of_class = np.column_stack([test.descriptors[windows.rows], np.ones(len(windows.rows))]) @ weights
+    rows, targets = windows_of_objects(train, class_name)
+    of_exemplar = means_by_winner(train, trained, rows, ways_between(train.boxes[rows], targets), how)
+    by_exemplar = moved_by(windows.boxes, of_exemplar[winners])
     single = windows.single.astype(np.float64)
     return {
         "ours": judge(windows, ours, windows.boxes, options),
-        "ours, boxes moved by the exemplar": judge(windows, ours, moved(windows.boxes, of_exemplar[winners]), options),
-        "ours, boxes moved by the class": judge(windows, ours, moved(windows.boxes, of_class), options),
+        "moved by the exemplar": judge(windows, ours, by_exemplar, options),
+        "moved by the class": judge(windows, ours, windows.moved, options),
+        "moved by the class, averaged": judge(windows, ours, windows.moved, options, _VOTE),
         "single SVM": judge(windows, single, windows.boxes, options),
-        "single SVM, boxes moved by the class": judge(windows, single, moved(windows.boxes, of_class), options),
+        "single SVM, moved by the class": judge(windows, single, windows.moved, options),
     }
-
-
-def ways_to_objects(train: TrainingWindows, class_name: str) -> tuple[NDArray[np.intp], F64]:
-    """Training windows with IoU >= 0.5, and the way from each to its object: shift of the centre, log of the size."""
-    rows = np.flatnonzero((train.instance < 0) & (train.overlap(class_name) >= 0.5))
-    targets = np.empty((len(rows), 4))
-    for k, row in enumerate(rows):
-        record = train.records[train.image[row]]
-        objects = np.array([i.box for i in record.instances if i.class_name == class_name])
-        targets[k] = objects[geometry.iou(train.boxes[row][None], objects)[0].argmax()]
-    return rows, ways_between(train.boxes[rows], targets)
-
-
-def ways_between(boxes: F64, targets: F64) -> F64:
-    centre, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
-    centre_to, size_to = (targets[:, :2] + targets[:, 2:]) / 2, targets[:, 2:] - targets[:, :2]
-    return np.hstack([(centre_to - centre) / size, np.log(size_to / size)])
-
-
-def moved(boxes: F64, ways: F64) -> F64:
-    centre, size = (boxes[:, :2] + boxes[:, 2:]) / 2, boxes[:, 2:] - boxes[:, :2]
-    centre, size = centre + ways[:, :2] * size, size * np.exp(np.clip(ways[:, 2:], -1, 1))
-    return np.hstack([centre - size / 2, centre + size / 2])
 
 
 def means_by_winner(train: TrainingWindows, trained: TrainedClass, rows: NDArray[np.intp], ways: F64, how) -> F64:
@@ -155,34 +154,30 @@ def means_by_winner(train: TrainingWindows, trained: TrainedClass, rows: NDArray
     return (sums + _SHRINKAGE * ways.mean(axis=0)) / (counts + _SHRINKAGE)
 
 
-def ridge(descriptors: NDArray[np.float32], ways: F64) -> F64:
-    """(d + 1, 4) weights; the constant is not punished."""
-    rows = np.column_stack([descriptors, np.ones(len(descriptors))]).astype(np.float64)
-    punished = _RIDGE * np.eye(rows.shape[1])
-    punished[-1, -1] = 0
-    return np.linalg.solve(rows.T @ rows + punished, rows.T @ ways)
-
-
-def judge(windows: _TestWindows, scores: F64, boxes: F64, options: DetectorOptions) -> float:
-    """Detection AP of scored boxes."""
+def judge(
+    windows: _TestWindows, scores: F64, boxes: F64, options: DetectorOptions, min_overlap: float | None = None
+) -> float:
+    """Detection AP of scored boxes, averaged with those that overlap them by `min_overlap`, by their scores."""
     found = []
     for k, record in enumerate(windows.test.records):
         rows = slice(windows.starts[k], windows.starts[k + 1])
-        clipped = geometry.clip(boxes[rows], record.width, record.height)
+        clipped, own = geometry.clip(boxes[rows], record.width, record.height), scores[rows]
         kept = geometry.nms(
-            clipped, scores[rows], options.detection.nms, options.detection.overlap, options.detection.max_detections
+            clipped, own, options.detection.nms, options.detection.overlap, options.detection.max_detections
         )
+        ended = clipped[kept]
+        if min_overlap is not None and len(kept):
+            votes = np.where(geometry.iou(ended, clipped) >= min_overlap, np.maximum(own, 1e-9), 0.0)
+            ended = votes @ clipped / votes.sum(axis=1, keepdims=True)
         names = np.full(len(kept), windows.class_name)
-        found.append(
-            Detections(record.image_id, clipped[kept], scores[rows][kept], names, np.full(len(kept), -1, np.int64))
-        )
+        found.append(Detections(record.image_id, ended, own[kept], names, np.full(len(kept), -1, np.int64)))
     report = evaluate_detections(windows.test.records, found, classes=[windows.class_name])
     return float(report[windows.class_name].average_precision)
 
 
-def best_cost(train: TrainingWindows, class_name: str, options: DetectorOptions, seed: int) -> float:
+def best_cost(train: TrainingWindows, class_name: str, options: DetectorOptions) -> float:
     """The C of the best mean detection AP when each half of the training images is searched with the other."""
-    order = np.random.default_rng(seed).permutation(len(train.records))
+    order = np.random.default_rng(options.random_state).permutation(len(train.records))
     halves = [train.of_images(np.sort(order[k::2]).tolist()) for k in (0, 1)]
     if not all(len(half.objects(class_name)[0]) for half in halves):
         return options.training.C

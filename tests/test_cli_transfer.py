@@ -11,6 +11,7 @@ import pytest
 
 from detector_scenes import CLASSES, scenes
 from eesvm import InputError
+from eesvm.box_regression import BoxRegressor
 from eesvm.boxes import clip
 from eesvm.cli import main
 from eesvm.datasets import open_dataset, write_coco
@@ -22,6 +23,7 @@ from eesvm.detection_transfer import (
     choose_detections,
     hand_on,
     measure_transfer,
+    moves_boxes,
     vote_weights,
     with_consensus,
 )
@@ -36,7 +38,7 @@ from eesvm.transfer_files import coco_names, index_image, write_coco_transfer
 
 TRAIN = [
     "--windows", "grid", "--max-windows", "60", "--descriptor", "hog", "--set", "descriptor.n_components=none",
-    "--set", "calibration.method=greedy", "--jobs", "1", "--no-cache", "--quiet",
+    "--set", "calibration.method=greedy", "--set", "detection.box_regression=false", "--jobs", "1", "--no-cache", "--quiet",
 ]  # fmt: skip
 
 
@@ -222,11 +224,11 @@ def test_consensus(capsys, tmp_path, place, detector):
     ensemble = Ensemble(detector.models_, options.calibration.calibrator, options)
     for image, one in zip(chosen, found, strict=True):
         descriptors = detector.descriptor_.describe(image.record.read(), one.boxes)
-        for name, scores, winners in ensemble.scores(descriptors, one.boxes):
-            own = np.flatnonzero(one.class_names == name)
-            assert [image.voters[k][0] for k in own] == winners[own].tolist()
+        for said in ensemble.scores(descriptors, one.boxes):
+            own = np.flatnonzero(one.class_names == said.class_name)
+            assert [image.voters[k][0] for k in own] == said.winners[own].tolist()
             if options.detection.pooling == 1:
-                np.testing.assert_allclose([image.scores[k][0] for k in own], scores[own])
+                np.testing.assert_allclose([image.scores[k][0] for k in own], said.scores[own])
         assert [voters[0] for voters in image.voters] == one.exemplars.tolist()
         for k, handed in enumerate(hand_on(detector.exemplars_, image)):
             voters = [detector.exemplars_[j] for j in image.voters[k]]
@@ -252,6 +254,32 @@ def test_consensus(capsys, tmp_path, place, detector):
         "the calibrator cooccurrence scores a window by what fires around it"
     )
     assert not (tmp_path / "x").exists()
+
+
+def test_moved_boxes_are_not_the_windows_that_were_won(capsys, tmp_path, place):
+    """A best exemplar that is not the winner is no sign of another calibrator then."""
+    model, moving = tmp_path / "model", ExemplarDetector.load(place / "model")
+    assert not moves_boxes(moving)
+    moving.options = moving.checked_options().changed({"detection.box_regression": True})
+    assert not moves_boxes(moving)  # its windows, of a grid, taught it nothing
+    for one in moving.models_:
+        weights = np.zeros((one.exemplars.coef_.shape[1], 4), dtype=np.float32)
+        one.regressor = BoxRegressor(weights, np.array([0.1, -0.1, 0.2, 0.1], dtype=np.float32), 1, 0.5)
+    assert moves_boxes(moving)
+    moving.save(model)
+    data = [str(place / "data"), "--split", "test"]
+    assert (
+        main(["detect", str(model), *data, "--no-cache", "--max-detections", "6", "-o", str(tmp_path / "a.csv")]) == 0
+    )
+    capsys.readouterr()
+    where = [str(model), str(tmp_path / "a.csv"), *data, "-o", str(tmp_path / "out")]
+    assert main(["transfer", *where, "--consensus", "3", "--pictures", "1", "--no-quality"]) == 0
+    assert "is not the winner in the file" not in capsys.readouterr().out
+    entries = json.loads((tmp_path / "out" / "annotations.json").read_text())["annotations"]
+    found = read_detections(tmp_path / "a.csv")
+    assert len(entries) == sum(map(len, found)) > 0
+    plain = read_detections(place / "found" / "detections.csv")
+    assert not np.isclose(found[0].boxes[0], plain[0].boxes[0]).all()
 
 
 def test_who_rejects_a_window_has_no_vote():

@@ -117,11 +117,11 @@ def test_redundant_exemplars_take_no_part(detector):
         ensemble = Ensemble([model], name, quick_options(detection__pooling=1))
         assert len(ensemble.weights) == 2
         descriptors = np.asarray(model.exemplars.coef_)  # any rows will do
-        _, scores, winners = ensemble.scores(descriptors, np.zeros((len(descriptors), 4)))[0]
+        found = ensemble.scores(descriptors, np.zeros((len(descriptors), 4)))[0]
         thinned.sigmoid = name == "joint-sigmoid"
         raw = model.exemplars.decision_function(descriptors)
-        assert scores == pytest.approx(thinned.decision_function(raw), abs=1e-6)  # another matrix product
-        assert set(winners.tolist()) <= set(kept.tolist())
+        assert found.scores == pytest.approx(thinned.decision_function(raw), abs=1e-6)  # another matrix product
+        assert set(found.winners.tolist()) <= set(kept.tolist())
 
 
 def test_pooling_is_the_mean_of_the_best():

@@ -249,7 +249,7 @@ def test_a_second_run_does_what_is_missing(tmp_path):
     folder = tmp_path / "model"
     options = quick_options()
     first = trained(options, folder=folder, command=["eesvm", "train"])
-    assert parts(first) == ["descriptor", "joint", "model", "none", "scores", "training"]
+    assert parts(first) == ["boxes", "descriptor", "joint", "model", "none", "scores", "training"]
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
     again = trained(options, folder=folder)
     assert again.changed_ == []
@@ -288,7 +288,7 @@ def test_other_images_and_annotations_are_noticed(tmp_path):
     trained(quick_options(), dataset, folder=folder)
     moved = replace(dataset[0], instances=dataset[0].instances[1:])
     other = trained(quick_options(), replace(dataset, images=(moved, *dataset[1:])), folder=folder)
-    assert parts(other) == ["joint", "model", "none", "scores", "training"]
+    assert parts(other) == ["boxes", "joint", "model", "none", "scores", "training"]
     fewer = trained(quick_options(), replace(dataset, images=dataset[1:]), folder=folder)
     assert "descriptor" in parts(fewer)
 

@@ -87,17 +87,18 @@ def test_at_a_floor_it_is_what_suppression_leaves_of_the_accepted_windows(engine
     windows = describe_windows(records, list(propose_windows(records, options.windows, 1)), detector.descriptor_)
     ensemble = Ensemble(detector.models_, options.calibration.calibrator, options)
     expected = {k: [] for k in range(len(FLOORS))}
-    for model, (name, scores, _), floors in zip(
-        detector.models_, ensemble.scores(windows.descriptors, windows.boxes), table.classes, strict=True
-    ):
+    size = records[0].width, records[0].height
+    said = ensemble.scores(windows.descriptors, windows.boxes, size)
+    for model, one, floors in zip(detector.models_, said, table.classes, strict=True):
+        scores = one.scores
         raw = score_windows(windows.descriptors, model.exemplars.coef_, model.exemplars.intercept_)
         for k in range(len(FLOORS)):
             rows = [r for r in np.argsort(-scores, kind="stable") if (raw[r] > floors.frontier.thresholds[k]).any()]
             kept = []
             for row in rows:
-                if all(iou([windows.boxes[row]], [windows.boxes[r]])[0, 0] <= options.detection.nms for r in kept):
+                if all(iou([one.boxes[row]], [one.boxes[r]])[0, 0] <= options.detection.nms for r in kept):
                     kept.append(row)
-            expected[k] += [(round(float(scores[r]), 9), name) for r in kept]
+            expected[k] += [(round(float(scores[r]), 9), one.class_name) for r in kept]
     answer = engine.detect(encoded(scene()), table)
     assert answer["floors"] == list(FLOORS)
     sizes = []

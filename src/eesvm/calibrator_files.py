@@ -67,14 +67,14 @@ def load_calibrator(path: str | os.PathLike[str], name: str, n_exemplars: int) -
 def _made(file: Path, name: str, arrays: dict[str, NDArray[Any]], n: int) -> ScoreCalibrator:
     if name == "sigmoid":
         sigmoid = SigmoidCalibrator()
-        _check_shapes(file, arrays, {"sigmoids": (n, 2), "muted": (n,)})
+        check_shapes(file, arrays, {"sigmoids": (n, 2), "muted": (n,)})
         sigmoid.sigmoids_, sigmoid.muted_ = arrays["sigmoids"], arrays["muted"]
         return sigmoid
     if name == "isotonic":
         isotonic = IsotonicCalibrator()
-        _check_shapes(file, arrays, {"n_steps": (n,)})
+        check_shapes(file, arrays, {"n_steps": (n,)})
         total = int(arrays["n_steps"].sum())
-        _check_shapes(file, arrays, {"begins": (total,), "values": (total,)})
+        check_shapes(file, arrays, {"begins": (total,), "values": (total,)})
         if (arrays["n_steps"] < 1).any():
             raise InputError(f"{file}: `n_steps` must be >= 1")
         ends = np.cumsum(arrays["n_steps"])[:-1]
@@ -82,7 +82,7 @@ def _made(file: Path, name: str, arrays: dict[str, NDArray[Any]], n: int) -> Sco
         return isotonic
     if name == "affine":
         affine = AffineCalibrator()
-        _check_shapes(file, arrays, {"scale": (n,), "offset": (n,)})
+        check_shapes(file, arrays, {"scale": (n,), "offset": (n,)})
         affine.scale_, affine.offset_ = arrays["scale"], arrays["offset"]
         affine.muted_ = np.isneginf(affine.offset_)
         return affine
@@ -126,7 +126,8 @@ def load_arrays(
     return arrays, metadata
 
 
-def _check_shapes(file: Path, arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> None:
+def check_shapes(file: Path, arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse arrays of other shapes than these."""
     for name, shape in shapes.items():
         if arrays[name].shape != shape:
             raise InputError(f"{file}: `{name}` must have shape {shape}, got {arrays[name].shape}")

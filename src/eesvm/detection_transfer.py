@@ -118,7 +118,8 @@ def with_consensus(
 ) -> list[ImageDetections]:
     """The same detections, for which the `n_best` best exemplars of their class speak.
 
-    Each box is described and scored again. Detections of an image that cannot be read keep their winners.
+    Each box is described and scored again; where the model has moved it, that is not the window that its winner won,
+    and others may be best on it. Detections of an image that cannot be read keep their winners.
 
     Parameters
     ----------
@@ -137,6 +138,12 @@ def with_consensus(
         voters, scores = ensemble.best(np.asarray(item.descriptors), one.detections.class_names, n_best)
         by_image[item.image_id] = replace(one, voters=voters, scores=scores)
     return list(by_image.values())
+
+
+def moves_boxes(detector: ExemplarDetector) -> bool:
+    """Whether detections of a model are elsewhere than the windows that were scored."""
+    wanted = detector.checked_options().detection.box_regression
+    return wanted and any(model.regressor is not None for model in detector.models_)
 
 
 def hand_on(exemplars: Sequence[ExemplarAnnotation], image: ImageDetections) -> tuple[TransferredAnnotation, ...]:

@@ -1,8 +1,9 @@
 """The detector: images in, detections with the exemplar that won each of them out.
 
 In: a dataset to learn from; images to look at. Out: `ExemplarDetector`, which composes the stops: windows, descriptors,
-an exemplar per object, scores, calibration, suppression. Each step can be called on its own: `training_windows`,
-`train_class`, `score_class`, `calibrate_class`, `score_image` are what `fit` and `predict` are made of.
+an exemplar per object, box regression, scores, calibration, suppression. Each step can be called on its own:
+`training_windows`, `train_class`, `regress_boxes`, `score_class`, `calibrate_class`, `score_image` are what `fit` and
+`predict` are made of.
 Absent on purpose: arithmetic of its own.
 
 Before: `training_windows`, `class_training`, `class_calibration`, `detector_model`, `detector_run`, `detector_files`.
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from eesvm._validation import InputError, NotFittedInputError
+from eesvm.box_regression import BoxRegressor, regress_boxes
 from eesvm.class_calibration import calibrate_class, check_calibrators
 from eesvm.class_training import CalibrationScores, SingleSVM, TrainedClass, score_class, train_class
 from eesvm.descriptors import DescriptorCache, describe_dataset
@@ -40,6 +42,7 @@ from eesvm.structures import Dataset, Detections, ExemplarAnnotation, ImageRecor
 from eesvm.training_windows import StageProgress, TrainingWindows, propose_windows, training_windows
 
 __all__ = [
+    "BoxRegressor",
     "CalibrationScores",
     "ClassModel",
     "DetectorOptions",
@@ -49,6 +52,7 @@ __all__ = [
     "TrainedClass",
     "TrainingWindows",
     "calibrate_class",
+    "regress_boxes",
     "score_class",
     "score_image",
     "train_class",
@@ -190,6 +194,7 @@ class ExemplarDetector(BaseEstimator):
         problems: list[Problem] | None,
     ) -> Iterator[Detections]:
         seconds = self.seconds_ = {"windows": 0.0, "descriptors": 0.0, "scores and suppression": 0.0}
+        sizes = {record.image_id: (record.width, record.height) for record in records}
         found = propose_windows(records, options.windows, options.n_jobs, cache=cache, problems=problems)
         described = describe_dataset(
             records,
@@ -201,7 +206,12 @@ class ExemplarDetector(BaseEstimator):
         for item in _timed(described, seconds, "descriptors", within="windows"):
             started = time.perf_counter()
             detections = score_image(
-                ensemble, item.image_id, item.windows.boxes, np.asarray(item.descriptors), options.detection
+                ensemble,
+                item.image_id,
+                item.windows.boxes,
+                np.asarray(item.descriptors),
+                options.detection,
+                sizes[item.image_id],
             )
             seconds["scores and suppression"] += time.perf_counter() - started
             yield detections

@@ -66,6 +66,8 @@ def _class_entry(model: ClassModel, folder: str) -> dict[str, Any]:
         "calibrators": list(model.calibrators),
         "facts": model.facts,
     }
+    if model.regressor is not None:
+        entry["box_regression"] = {"n_windows": model.regressor.n_windows, "left": model.regressor.left}
     joint = model.calibrators.get(JOINT)
     if isinstance(joint, JointCalibrator):
         result = joint.result_
@@ -120,7 +122,8 @@ def page(content: Mapping[str, Any]) -> str:
         f"- descriptor: {_descriptor_text(options['descriptor'])}, {descriptor['dimension']:,} numbers a window",
         f"- exemplars: {_training_text(options['training'])}",
         f"- calibration: {calibration['calibrator']}, {calibration['coverage']}; detection: the mean of the "
-        f"{detection['pooling']} best calibrated scores, suppression at {detection['nms']:g}",
+        f"{detection['pooling']} best calibrated scores, {_boxes_text(detection, content['classes'])}, suppression at "
+        f"{detection['nms']:g}",
         f"- seed {options['random_state']}; images {inputs.get('images_digest', '?')}, annotations "
         f"{inputs.get('annotations_digest', '?')}",
         "",
@@ -141,6 +144,14 @@ def _row(entry: Mapping[str, Any]) -> str:
         gap = f"{100 * joint['gap']:.1f} %"
         cells += [f"{joint['loss']:,.0f}", f"{joint['lower_bound']:,.0f}", gap, joint["status"]]
     return f"| {' | '.join(cells)} |"
+
+
+def _boxes_text(detection: Mapping[str, Any], classes: Sequence[Mapping[str, Any]]) -> str:
+    left = [entry["box_regression"]["left"] for entry in classes if "box_regression" in entry]
+    if not detection["box_regression"] or not left:
+        return "boxes as they are proposed"
+    some = "" if len(left) == len(classes) else f" in {len(left)} of the classes"
+    return f"boxes moved by regression{some} (of the squared way to the object {100 * np.mean(left):.0f} % is left)"
 
 
 def _descriptor_text(options: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
     model.json                        the card: options, classes, counts, calibrations, hashes of every other file
     MODEL.md                          the same for people
     descriptor/pca.npz, scaler.npz    what follows the network
-    classes/NAME/exemplars.safetensors, single_svm.safetensors, annotations.safetensors
+    classes/NAME/exemplars.safetensors, single_svm.safetensors, annotations.safetensors, boxes.safetensors
     classes/NAME/scores.npz, windows.safetensors         what calibrators are fitted from
     classes/NAME/joint/calibration.json, certificate.npz, and sigmoid.safetensors, cooccurrence.json, ...
 
@@ -32,11 +32,12 @@ import numpy as np
 from eesvm._files import atomic_folder
 from eesvm._validation import InputError
 from eesvm._version import __version__
+from eesvm.box_regression import BoxRegressor
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.cooccurrence import CooccurrenceCalibrator
 from eesvm.calibration.joint import JointCalibrator
-from eesvm.calibrator_files import load_arrays, load_calibrator, save_arrays, save_calibrator
+from eesvm.calibrator_files import check_shapes, load_arrays, load_calibrator, save_arrays, save_calibrator
 from eesvm.certificate_files import load_certificate, save_certificate
 from eesvm.class_calibration import COOCCURRENCE, JOINT, STORED_AS
 from eesvm.class_training import CalibrationScores, SingleSVM
@@ -55,7 +56,7 @@ from eesvm.training_windows import plain_descriptor
 
 CARD_NAME = "model.json"
 
-_SINGLE, _WINDOWS, _VERSION = "eesvm-single-svm", "eesvm-calibration-windows", 1
+_SINGLE, _WINDOWS, _BOXES, _VERSION = "eesvm-single-svm", "eesvm-calibration-windows", "eesvm-box-regression", 1
 _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 _MAX_CARD = 1 << 28  # bytes
 _CALIBRATOR_FILES = {JOINT: f"{JOINT}/calibration.json", COOCCURRENCE: f"{COOCCURRENCE}.json"}  # others: safetensors
@@ -80,6 +81,7 @@ def save_model(folder: str | os.PathLike[str], model: LoadedModel, overwrite: bo
         files = write_descriptor(root, descriptor)
         for one in model.classes:
             files += write_training(root, one, descriptor)
+            files += write_regressor(root, one.class_name, one.regressor)
             if one.read_scores is not None:
                 files += write_scores(root, one.class_name, one.read_scores())
             for name, calibrator in one.calibrators.items():
@@ -194,6 +196,38 @@ def read_training(root: Path, class_name: str) -> ClassModel:
         raise InputError(f"{folder / 'single_svm.safetensors'}: `weights` must have shape ({d},), got {shape}")
     single = SingleSVM(arrays["weights"], float(arrays["bias"][0]))
     return ClassModel(class_name, exemplars, annotations, single)
+
+
+def write_regressor(root: Path, class_name: str, regressor: BoxRegressor | None) -> list[str]:
+    """The box regression of a class, if it has one."""
+    file = _made(root, _regressor_file(class_name))
+    if regressor is None:
+        (root / file).unlink(missing_ok=True)
+        return []
+    arrays: dict[str, np.ndarray] = {
+        "weights": regressor.weights,
+        "constant": regressor.constant,
+        "n_windows": np.array([regressor.n_windows], dtype=np.int64),
+        "left": np.array([regressor.left]),
+    }
+    save_arrays(root / file, _BOXES, _VERSION, arrays)
+    return [file]
+
+
+def read_regressor(root: Path, class_name: str, dimension: int) -> BoxRegressor:
+    """What `write_regressor` wrote, for descriptors of this dimension."""
+    file = root / _regressor_file(class_name)
+    expected: dict[str, np.dtype[Any]] = {"weights": _F32, "constant": _F32, "n_windows": _I64, "left": _F64}
+    arrays, _ = load_arrays(file, _BOXES, _VERSION, expected)
+    check_shapes(file, arrays, {"weights": (dimension, 4), "constant": (4,), "n_windows": (1,), "left": (1,)})
+    if not (np.isfinite(arrays["weights"]).all() and np.isfinite(arrays["constant"]).all()):
+        raise InputError(f"{file}: `weights` and `constant` must be finite")
+    n_windows, left = int(arrays["n_windows"][0]), float(arrays["left"][0])
+    return BoxRegressor(arrays["weights"], arrays["constant"], n_windows, left)
+
+
+def _regressor_file(class_name: str) -> str:
+    return f"classes/{class_folder(class_name)}/boxes.safetensors"
 
 
 def write_scores(root: Path, class_name: str, scores: CalibrationScores) -> list[str]:
@@ -344,6 +378,9 @@ class _Reader:
                 f"{self.root / folder / 'exemplars.safetensors'}: the weights have {model.exemplars.coef_.shape[1]} "
                 f"numbers, but the descriptor of the model has {dimension}"
             )
+        if _regressor_file(name) in self.content["files"]:
+            self.check(_regressor_file(name))
+            model.regressor = read_regressor(self.root, name, dimension)
         for stored in entry["calibrators"]:
             self.check(f"{folder}/{_CALIBRATOR_FILES.get(stored, f'{stored}.safetensors')}")
             model.calibrators[stored] = read_calibrator(self.root, name, stored, model.n_exemplars)

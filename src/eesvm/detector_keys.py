@@ -39,6 +39,10 @@ class TrainingKeys:
         """Exemplars: all annotations, as the ground truth of every class is among the windows."""
         return digest([self.descriptor(), self.fingerprint.annotations, class_name, vars(self.options.training)])
 
+    def boxes(self, class_name: str) -> str:
+        """The box regression: where the objects of the class are."""
+        return digest([self.descriptor(), self.fingerprint.annotations, class_name, "box regression"])
+
     def scores(self, class_name: str) -> str:
         """The table of scores: which windows are in it."""
         wanted = ("positive_overlap", "negative_overlap", "max_negatives")

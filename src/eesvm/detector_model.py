@@ -1,11 +1,11 @@
 """A trained detector as data, and what it says about the windows of an image.
 
 In: the classes of a model, a calibrator by name, and the boxes and descriptors of an image's windows. Out: scores and
-winners of all classes by one matrix product, and after suppression `Detections`, whose exemplars are numbered through
-the whole model.
+winners of all classes by one matrix product, boxes moved to where the class's regression puts them, and after
+suppression `Detections`, whose exemplars are numbered through the whole model.
 Absent on purpose: images, training, files.
 
-Before: `class_calibration`, `boxes`. After: `detector`, `detector_files`.
+Before: `class_calibration`, `box_regression`, `boxes`. After: `detector`, `detector_files`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from eesvm import boxes as box_functions
 from eesvm._validation import InputError, check_choice
+from eesvm.box_regression import BoxRegressor
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.calibration.certificate import Certificate
 from eesvm.class_calibration import SINGLE_SVM, STORED_AS, ScoreRule, calibrate_class, score_rule
@@ -40,6 +41,7 @@ class ClassModel:
     annotations: tuple[ExemplarAnnotation, ...]  # of each exemplar
     single: SingleSVM
     calibrators: dict[str, ScoreCalibrator] = field(default_factory=dict)
+    regressor: BoxRegressor | None = None  # None: its boxes stay as they are proposed
     read_scores: Callable[[], CalibrationScores] | None = field(default=None, repr=False)  # reads them when needed
     # The proof of the joint thresholds, where they came from files: it is large, and only needed to be written again.
     read_certificate: Callable[[], Certificate] | None = field(default=None, repr=False)
@@ -70,6 +72,17 @@ class _Part:
     columns: slice  # of the scores
     rule: ScoreRule | None  # None: the single SVM
     first: int  # number of its first exemplar in the model
+    regressor: BoxRegressor | None
+
+
+@dataclass(frozen=True)
+class ScoredWindows:
+    """What a class says about the windows of an image."""
+
+    class_name: str
+    boxes: NDArray[np.float64]  # (n, 4) where they end
+    scores: NDArray[np.float64]  # (n,)
+    winners: NDArray[np.int64]  # (n,) exemplars among all of the model, -1 for none
 
 
 class Ensemble:
@@ -91,15 +104,16 @@ class Ensemble:
                 weights.append(model.exemplars.coef_[rule.used])
                 biases.append(model.exemplars.intercept_[rule.used])
             stop = start + len(biases[-1])
-            self.parts.append(_Part(model.class_name, slice(start, stop), rule, first))
+            regressor = model.regressor if options.detection.box_regression else None
+            self.parts.append(_Part(model.class_name, slice(start, stop), rule, first, regressor))
             first, start = first + model.n_exemplars, stop
         self.weights: F32 = np.concatenate(weights)
         self.biases: F32 = np.concatenate(biases)
 
     def scores(
-        self, descriptors: F32, boxes: NDArray[np.float64]
-    ) -> list[tuple[str, NDArray[np.float64], NDArray[np.int64]]]:
-        """For each class its name, (n,) scores and (n,) winning exemplars among all of the model, -1 for none."""
+        self, descriptors: F32, boxes: NDArray[np.float64], image_size: tuple[int, int] | None = None
+    ) -> list[ScoredWindows]:
+        """What each class says; `image_size` is the width and height that moved boxes stay within."""
         raw = score_windows(descriptors, self.weights, self.biases)
         found = []
         for part in self.parts:
@@ -109,7 +123,10 @@ class Ensemble:
             else:
                 scores, within = part.rule(own, boxes)
                 winners = part.first + within
-            found.append((part.class_name, np.asarray(scores, dtype=np.float64), winners.astype(np.int64)))
+            ended = boxes if part.regressor is None else part.regressor.move(boxes, descriptors, image_size)
+            found.append(
+                ScoredWindows(part.class_name, ended, np.asarray(scores, dtype=np.float64), winners.astype(np.int64))
+            )
         return found
 
     def best(
@@ -140,28 +157,25 @@ def score_image(
     boxes: NDArray[np.float64],
     descriptors: F32,
     options: DetectionOptions | None = None,
+    image_size: tuple[int, int] | None = None,
 ) -> Detections:
-    """What the ensemble detects among the windows of one image."""
+    """What the ensemble detects among the windows of one image of this width and height."""
     options = DetectionOptions() if options is None else options
-    rows, scores, winners, classes = [], [], [], []
-    names = []
     lowest = -np.inf if options.min_score is None else options.min_score
-    for number, (name, class_scores, class_winners) in enumerate(ensemble.scores(descriptors, boxes)):
-        kept = np.flatnonzero(np.isfinite(class_scores) & (class_scores >= lowest))
-        names.append(name)
-        rows.append(kept)
-        scores.append(class_scores[kept])
-        winners.append(class_winners[kept])
-        classes.append(np.full(len(kept), number))
-    row, score = np.concatenate(rows), np.concatenate(scores)
-    winner, class_id = np.concatenate(winners), np.concatenate(classes)
-    best = box_functions.batched_nms(
-        boxes[row], score, class_id, options.nms, options.overlap, limit=options.max_detections
-    )[: options.max_detections]
+    found = ensemble.scores(descriptors, boxes, image_size)
+    usable = [np.flatnonzero(np.isfinite(one.scores) & (one.scores >= lowest)) for one in found]
+    pairs = list(zip(found, usable, strict=True))
+    box = np.concatenate([one.boxes[rows] for one, rows in pairs])
+    score = np.concatenate([one.scores[rows] for one, rows in pairs])
+    winner = np.concatenate([one.winners[rows] for one, rows in pairs])
+    class_id = np.repeat(np.arange(len(found)), [len(rows) for rows in usable])
+    best = box_functions.batched_nms(box, score, class_id, options.nms, options.overlap, limit=options.max_detections)[
+        : options.max_detections
+    ]
     return Detections(
         image_id=image_id,
-        boxes=boxes[row[best]],
+        boxes=box[best],
         scores=score[best],
-        class_names=np.array(names, dtype=np.str_)[class_id[best]],
+        class_names=np.array([one.class_name for one in found], dtype=np.str_)[class_id[best]],
         exemplars=winner[best],
     )

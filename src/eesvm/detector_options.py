@@ -40,8 +40,8 @@ DESCRIPTORS = ("cnn", "hog")
 # The one place in which presets differ. "paper": the settings of section 5.2. The paper does not say how long its
 # descriptors are, nor what an exemplar weighs against its negatives: with the weight of 50 of the code it builds on,
 # C = 1e-4 tells exemplars of one class apart where descriptors have a length of about 200. "default": exemplars that
-# bend the direction of their class, thresholds that have to hold for images other than the exemplar's own, and a score
-# that several exemplars agree on.
+# bend the direction of their class, thresholds that have to hold for images other than the exemplar's own, a score that
+# several exemplars agree on, and boxes that are moved towards the object.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
         "descriptor.n_components": 256,
@@ -54,6 +54,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "calibration.coverage": "across-images",
         "calibration.min_recall": 1.0,
         "detection.pooling": 5,
+        "detection.box_regression": True,
     },
     "paper": {
         "descriptor.n_components": None,
@@ -66,6 +67,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "calibration.coverage": "own-image",
         "calibration.min_recall": 1.0,
         "detection.pooling": 1,
+        "detection.box_regression": False,
     },
 }
 DEFAULT_PRESET = "default"
@@ -177,6 +179,7 @@ class DetectionOptions:
     """What becomes of the calibrated scores of an image's windows."""
 
     pooling: int = _preset("detection.pooling")  # the mean of the k best calibrated scores; 1 is their maximum
+    box_regression: bool = _preset("detection.box_regression")  # whether windows are moved towards their object
     nms: float = 0.3  # of two windows of a class that overlap by more, the lower one goes
     overlap: str = "iou"
     max_detections: int | None = 100  # per image
@@ -184,6 +187,7 @@ class DetectionOptions:
 
     def __post_init__(self) -> None:
         check_number(self.pooling, "detection.pooling", minimum=1, integer=True)
+        check_choice(self.box_regression, "detection.box_regression", (True, False))
         check_number(self.nms, "detection.nms", minimum=0, maximum=1)
         check_choice(self.overlap, "detection.overlap", boxes.OVERLAPS)
         _check_optional(self.max_detections, "detection.max_detections", minimum=1, integer=True)

@@ -1,9 +1,10 @@
 """Training a detector part by part, so that it can be killed and goes on.
 
 In: a dataset, options, and where results are kept. Out: `ClassModel`s, and in a model folder every finished part: the
-descriptor's scaling and PCA; for each class its exemplars, its training scores and its calibrators. A part is filed in
-`run.json` under a key: a hash of everything it depends on. A part whose key and files are as they were is read, not
-made; so a run that was killed goes on, a second run does nothing, and another option redoes what depends on it.
+descriptor's scaling and PCA; for each class its exemplars, its box regression, its training scores and its calibrators.
+A part is filed in `run.json` under a key: a hash of everything it depends on. A part whose key and files are as they
+were is read, not made; so a run that was killed goes on, a second run does nothing, and another option redoes what
+depends on it.
 Absent on purpose: what the parts are (`training_windows`, `class_training`, `class_calibration`), and how their making
 is shared out where there is an engine (`split_training`).
 
@@ -25,6 +26,7 @@ import numpy as np
 
 from eesvm._threads import n_cores
 from eesvm._validation import InputError, check_image_name
+from eesvm.box_regression import BoxRegressor, regress_boxes
 from eesvm.calibration.anytime import Progress as SearchState
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.class_calibration import JOINT, calibrate_class, stored_names
@@ -47,10 +49,12 @@ from eesvm.detector_files import (
     finish_model,
     read_calibrator,
     read_descriptor,
+    read_regressor,
     read_scores,
     read_training,
     write_calibrator,
     write_descriptor,
+    write_regressor,
     write_scores,
     write_training,
 )
@@ -237,6 +241,13 @@ class TrainingRun:
             make=lambda: self._train(name),
             write=lambda root, made: write_training(root, made, self.descriptor),
         )
+        model.regressor = self._part(
+            self._part_name(name, "boxes"),
+            self.keys.boxes(name),
+            read=lambda root, files: read_regressor(root, name, model.exemplars.coef_.shape[1]) if files else None,
+            make=lambda: self._regress(name),
+            write=lambda root, made: write_regressor(root, name, made),
+        )
         scores = _Scores(
             lambda: self._part(
                 self._part_name(name, "scores"),
@@ -359,6 +370,11 @@ class TrainingRun:
             else lambda state: progress(f"training class{place}", state.n_done, state.n_exemplars),
         )
 
+    def _regress(self, name: str) -> BoxRegressor | None:
+        windows = self.windows
+        with self._stage("box regression"):
+            return regress_boxes(windows, name, self.options.random_state)
+
     def _checkpoint(self, name: str) -> Path | None:
         return None if self.folder is None else self.folder.checkpoints(class_folder(name))
 
@@ -465,7 +481,7 @@ class TrainingRun:
         shutil.rmtree(self.folder.root / "checkpoints", ignore_errors=True)
 
     def _part_names(self) -> list[str]:
-        kinds = ("training", "scores", *self.calibrators)
+        kinds = ("training", "boxes", "scores", *self.calibrators)
         return ["descriptor", *(self._part_name(name, kind) for name in self.classes for kind in kinds)]
 
     def _part_name(self, class_name: str, kind: str) -> str:

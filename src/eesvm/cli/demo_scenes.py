@@ -99,7 +99,15 @@ def _judge(
     transfers: list[TransferQuality] = []
     for model in detector.models_:
         calibrator_of = partial(_calibrator_of, model)
-        found = judge_rules(windows, model.class_name, model.exemplars, model.single, calibrator_of, options)
+        found = judge_rules(
+            windows,
+            model.class_name,
+            model.exemplars,
+            model.single,
+            calibrator_of,
+            options,
+            regressor=model.regressor,
+        )
         results[model.class_name] = found
         best = next(one for one in found if one.rule == JOINT_SIGMOID)
         described = _describe(model.annotations, train, detector.descriptor_)

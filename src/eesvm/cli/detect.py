@@ -68,6 +68,7 @@ def add_parser(verbs: Parsers) -> None:
     add("--score", type=number(), metavar="S", help="leave out detections that score less")
     add("--max-detections", type=number(minimum=1, integer=True), metavar="N", help="keep the N best of an image")
     add("--nms", type=number(minimum=0, maximum=1), metavar="IOU", help="overlap of two detections of a class")
+    add("--no-box-regression", action="store_true", help="leave boxes where windows are proposed")
     add("--jobs", type=number(minimum=1, integer=True), metavar="N", help="processes and threads (default: all cores)")
     add("--cache", metavar="FOLDER", help="keep windows here (default: the one of `eesvm cache`)")
     add("--no-cache", action="store_true", help="keep no windows")
@@ -149,6 +150,7 @@ def _options(detector: ExemplarDetector, arguments: argparse.Namespace) -> Any:
         "detection.min_score": arguments.score,
         "detection.max_detections": arguments.max_detections,
         "detection.nms": arguments.nms,
+        "detection.box_regression": False if arguments.no_box_regression else None,
         "n_jobs": arguments.jobs,
     }
     changes = {name: value for name, value in flags.items() if value is not None}

@@ -28,7 +28,14 @@ from eesvm.cli.outputs import write_csv
 from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.datasets import FORMATS
 from eesvm.detection_files import read_detections
-from eesvm.detection_transfer import ImageDetections, choose_detections, hand_on, measure_transfer, with_consensus
+from eesvm.detection_transfer import (
+    ImageDetections,
+    choose_detections,
+    hand_on,
+    measure_transfer,
+    moves_boxes,
+    with_consensus,
+)
 from eesvm.detector import ExemplarDetector
 from eesvm.images import write_image, write_picture
 from eesvm.report.transfer_pictures import grid, panel, superimposed
@@ -104,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     ids = detect.coco_ids(sources, arguments)
     found = _read(arguments, ids)
     with stage_bar(arguments.quiet) as progress:
-        job = _Job(arguments, detector.exemplars_, progress)
+        job = _Job(arguments, detector.exemplars_, progress, moves_boxes(detector))
         job.problems.extend(problem for source in sources for problem in source.problems)
         job.chosen = _choose(job, found, detect.together([record for source in sources for record in source]))
         if arguments.consensus is not None:
@@ -138,6 +145,7 @@ class _Job:
     arguments: argparse.Namespace
     exemplars: Sequence[ExemplarAnnotation]
     progress: StageProgress | None
+    are_moved: bool  # whether boxes are elsewhere than the windows that the winners won
     problems: list[Problem] = field(default_factory=list)
     chosen: list[ImageDetections] = field(default_factory=list)
     names: CocoNames = field(default_factory=lambda: CocoNames({}, {}, {}, {}))
@@ -291,7 +299,7 @@ def _notes(job: _Job, found: Sequence[Detections], quality: TransferQuality | No
         for voters, winner in zip(image.voters, image.detections.exemplars.tolist(), strict=True)
     ]
     n_other = sum(best != winner for _, best, winner in winners)
-    if n_other:
+    if n_other and not job.are_moved:
         yield (
             f"the best exemplar of {n_other:,} of {len(winners):,} windows is not the winner in the file: "
             "if that was made with another calibrator, name it (--calibrator)"

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm.box_regression import BoxRegressor, regress_boxes
 from eesvm.class_training import CalibrationScores, TrainedClass, score_class, train_class
 from eesvm.detector_options import DetectorOptions
 from eesvm.exemplar_annotations import annotate
@@ -63,6 +64,7 @@ class ClassWork:
                 calibrators_on_demand(scores, recipe.options),
                 recipe.options,
                 recipe.rules,
+                regressor=self._regressor(recipe.options),
                 recall=None if number == 0 else self.results(0)[0].recall,
                 image_weights=_image_weights(len(test.records), self.n_resamples),
             )
@@ -107,6 +109,11 @@ class ClassWork:
             return {f"transfer_{name}": found[choice, MASK_IOU].mean for name, choice in _CHOICES.items()}
         except (NothingToCompareError, KeyError):  # there are no masks
             return {}
+
+    def _regressor(self, options: DetectorOptions) -> BoxRegressor | None:
+        if not options.detection.box_regression:
+            return None
+        return regress_boxes(self.windows_of(options)[0], self.class_name, options.random_state)
 
     def _train(self, options: DetectorOptions) -> tuple[TrainedClass, CalibrationScores]:
         kind = options.windows, options.descriptor, options.training

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from eesvm import boxes as geometry
 from eesvm._validation import InputError
+from eesvm.box_regression import BoxRegressor, regress_boxes
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.calibration.cooccurrence import CooccurrenceCalibrator
 from eesvm.calibration.joint import JointCalibrator
@@ -144,7 +145,16 @@ def compare_rules(
     trained = train_class(train, class_name, options.training, random_state=options.random_state)
     scores = score_class(train, trained, options.calibration, random_state=options.random_state)
     calibrator_of = calibrators_on_demand(scores, options)
-    return trained, judge_rules(test, class_name, trained.exemplars, trained.single, calibrator_of, options, rules)
+    return trained, judge_rules(
+        test,
+        class_name,
+        trained.exemplars,
+        trained.single,
+        calibrator_of,
+        options,
+        rules,
+        regressor=regress_boxes(train, class_name, options.random_state),
+    )
 
 
 def calibrators_on_demand(scores: CalibrationScores, options: DetectorOptions) -> Callable[[Rule], ScoreCalibrator]:
@@ -161,6 +171,7 @@ def judge_rules(
     options: DetectorOptions,
     rules: Sequence[Rule] = PAPER_RULES,
     *,
+    regressor: BoxRegressor | None = None,
     recall: float | None = None,
     image_weights: _Floats | None = None,
 ) -> list[RuleResult]:
@@ -168,10 +179,11 @@ def judge_rules(
 
     Parameters
     ----------
+    regressor : moves the boxes of rules with the option `detection.box_regression`.
     recall : where false positives are counted. Default: what the joint thresholds of the first joint rule reach.
     image_weights : (resamples, images) how often each test image is drawn, for `RuleResult.resamples`.
     """
-    windows = _TestWindows(test, class_name, exemplars, single, image_weights)
+    windows = _TestWindows(test, class_name, exemplars, single, image_weights, regressor)
     recall = _joint_recall(rules, calibrator_of, windows) if recall is None else recall
     return [windows.judge(rule, calibrator_of, recall, options) for rule in rules]
 
@@ -210,6 +222,7 @@ class _TestWindows:
         exemplars: LinearExemplars,
         single: SingleSVM,
         image_weights: _Floats | None = None,
+        regressor: BoxRegressor | None = None,
     ) -> None:
         self.test, self.class_name, self.image_weights = test, class_name, image_weights
         self.rows = np.flatnonzero(test.instance < 0)
@@ -221,6 +234,16 @@ class _TestWindows:
         descriptors = test.rows(test.instance < 0)
         self.raw = score_windows(descriptors, exemplars.coef_, exemplars.intercept_)
         self.single = score_windows(descriptors, single.weights[None, :], [single.bias])[:, 0]
+        self.moved = self.boxes if regressor is None else self._moved(regressor)
+
+    def _moved(self, regressor: BoxRegressor) -> _Floats:
+        """(n, 4) where the regression puts the boxes."""
+        boxes = np.empty_like(self.boxes)
+        for k, record in enumerate(self.test.records):
+            part = slice(self.starts[k], self.starts[k + 1])
+            descriptors = self.test.descriptors[self.rows[part]]
+            boxes[part] = regressor.move(self.boxes[part], descriptors, (record.width, record.height))
+        return boxes
 
     def judge(
         self,
@@ -304,13 +327,14 @@ class _TestWindows:
     def _detect(self, scores: _Floats, options: DetectionOptions) -> tuple[list[Detections], list[NDArray[np.int64]]]:
         """Detections of every image, and the test window that each of them is."""
         found, windows = [], []
+        boxes = self.moved if options.box_regression else self.boxes
         for k, record in enumerate(self.test.records):
             rows = np.arange(self.starts[k], self.starts[k + 1])
-            kept = geometry.nms(self.boxes[rows], scores[rows], options.nms, options.overlap, options.max_detections)
+            kept = geometry.nms(boxes[rows], scores[rows], options.nms, options.overlap, options.max_detections)
             rows = rows[kept]
             names = np.full(len(rows), self.class_name)
             found.append(
-                Detections(record.image_id, self.boxes[rows], scores[rows], names, np.full(len(rows), -1, np.int64))
+                Detections(record.image_id, boxes[rows], scores[rows], names, np.full(len(rows), -1, np.int64))
             )
             windows.append(rows)
         return found, windows
@@ -321,11 +345,10 @@ class _TestWindows:
         """The best detection of every object that is found."""
         for record, found, rows in zip(self.test.records, detections, windows, strict=True):
             seen: set[int] = set()
-            for instance, row in zip(matched_instances(found, record), rows.tolist(), strict=True):
+            for instance, box, row in zip(matched_instances(found, record), found.boxes, rows.tolist(), strict=True):
                 if instance is not None and instance.index not in seen:
                     seen.add(instance.index)
-                    size = (record.width, record.height)
-                    yield Hit(instance, self.boxes[row], size, row, self._ranking(row, how))
+                    yield Hit(instance, box, (record.width, record.height), row, self._ranking(row, how))
 
     def _ranking(self, row: int, how: ScoreRule | None, n_best: int = 5) -> tuple[int, ...]:
         """The winner of a window, then the exemplars that come after it."""

@@ -140,7 +140,7 @@ class Engine:
         height, width = pixels.shape[:2]
         boxes, descriptors, proposing = self._described(pixels)
         described = time.perf_counter()
-        candidates = self._candidates(boxes, descriptors, table)
+        candidates = self._candidates(boxes, descriptors, (width, height), table)
         standing = _standing(candidates, self._options.detection)
         detections = [self._detection(candidates, row, places, (width, height)) for row, places in standing]
         winners = sorted({one["exemplar"] for one in detections if one["exemplar"] is not None})
@@ -175,9 +175,13 @@ class Engine:
         raise InputError("The image cannot be used: no windows can be found in it, or described.")
 
     def _candidates(
-        self, boxes: NDArray[np.float64], descriptors: NDArray[np.float32], table: FloorTable | None
+        self,
+        boxes: NDArray[np.float64],
+        descriptors: NDArray[np.float32],
+        size: tuple[int, int],
+        table: FloorTable | None,
     ) -> _Candidates:
-        found = self._ensemble.scores(descriptors, boxes)
+        found = self._ensemble.scores(descriptors, boxes, size)
         n_floors = 0 if table is None else len(table.floors)
         accepted = [np.zeros((len(boxes), n_floors), dtype=bool) for _ in found]
         if table is not None:
@@ -185,10 +189,10 @@ class Engine:
             ends = np.cumsum([model.n_exemplars for model in self._models])[:-1]
             accepted = table.accepted(np.split(scores, ends, axis=1))
         return _Candidates(
-            boxes=np.tile(boxes, (len(found), 1)),
-            scores=np.concatenate([scores for _, scores, _ in found]),
+            boxes=np.concatenate([one.boxes for one in found]),
+            scores=np.concatenate([one.scores for one in found]),
             class_ids=np.repeat(np.arange(len(found)), len(boxes)),
-            winners=np.concatenate([winners for _, _, winners in found]),
+            winners=np.concatenate([one.winners for one in found]),
             accepted=np.concatenate(accepted),
         )
 
