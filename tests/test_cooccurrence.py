@@ -2,7 +2,6 @@
 
 import json
 import pickle
-import time
 
 import numpy as np
 import pandas as pd
@@ -315,14 +314,15 @@ def test_parameters_of_a_file_are_checked(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_large_table_takes_seconds():
+def test_a_large_table_is_scored_image_by_image():
     rng = np.random.default_rng(0)
     n_images, n, n_exemplars = 20, 2000, 500
     corners = rng.uniform(0, 400, (n_images * n, 2))
     boxes = np.hstack([corners, corners + rng.uniform(20, 200, (n_images * n, 2))])
     scores = rng.normal(-2.5, 0.7, (n_images * n, n_exemplars)).astype(np.float32)
     groups, y = np.repeat(np.arange(n_images), n), np.arange(n_images * n) % 50 == 0
-    started = time.perf_counter()
     calibrator = CooccurrenceCalibrator().fit(scores, y, boxes, groups)
-    calibrator.decision_function(scores, boxes, groups)
-    assert time.perf_counter() - started < 60
+    together = calibrator.decision_function(scores, boxes, groups)
+    for image in (0, 7, 19):
+        own = groups == image
+        np.testing.assert_allclose(calibrator.decision_function(scores[own], boxes[own], groups[own]), together[own])
