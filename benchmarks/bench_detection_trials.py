@@ -1,9 +1,9 @@
 """What else might help the ensemble: `python benchmarks/bench_detection_trials.py DATA`.
 
 Boxes moved by the exemplar that wins (the mean way from the training windows it won to their objects), by the class (the
-`box_regression` of the detector) and then averaged with the boxes around them; and C chosen by cross-validation over
-training images. Same halves as `bench_detection.py`, default training. Prints a table for each trial; lines of `--resume`
-are kept as they are measured.
+`box_regression` of the detector) and then averaged with the boxes around them; other C, with and without calibration; and C
+chosen by cross-validation over training images. Same halves as `bench_detection.py`, default training. Prints a table for
+each trial; lines of `--resume` are kept as they are measured.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from eesvm.training_windows import TrainingWindows, describe_windows, propose_wi
 
 F64 = NDArray[np.float64]
 
-TRIALS = ("boxes", "C")
 RULE = Rule("ours", "joint-sigmoid")
 COSTS = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+SWEPT = (1e-3, 1e-5, 3e-5, 1e-4, 3e-4, 3e-3)  # the default first
 _SHRINKAGE = 10.0  # windows of the class's mean way that each exemplar is given
 _VOTE = 0.7  # IoU of boxes that are averaged
 
@@ -51,7 +51,7 @@ def main() -> None:
                 with arguments.resume.open("a") as handle:
                     handle.write(json.dumps(line) + "\n")
     lines = read(arguments.resume)
-    for trial in TRIALS:
+    for trial in dict.fromkeys(line["trial"] for line in lines):
         print(f"\n{table([line for line in lines if line['trial'] == trial])}")
 
 
@@ -65,7 +65,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--images", type=int, default=80)
     add("--classes", type=int, default=3)
     add("--cache", type=Path, default=ROOT / "build" / "detection_cache")
-    add("--resume", type=Path, default=ROOT / "build" / "detection_trials.jsonl")
+    add("--resume", type=Path, default=ROOT / "build" / "detection_boxes_and_costs.jsonl")
     return parser.parse_args()
 
 
@@ -99,9 +99,22 @@ def measure(name: str, split: int, arguments: argparse.Namespace) -> Iterator[di
     for class_name, trial in todo:
         if not len(train.objects(class_name)[0]) or not len(test.objects(class_name)[0]):
             continue
-        values = (with_regression if trial == "boxes" else with_best_cost)(train, test, class_name, options)
+        values = TRIALS[trial](train, test, class_name, options)
         yield {"set": name, "split": split, "class": class_name, "trial": trial, "detection_ap": values}
         print(name, split, class_name, {key: round(100 * value, 1) for key, value in values.items()}, flush=True)
+
+
+def with_other_costs(
+    train: TrainingWindows, test: TrainingWindows, class_name: str, options: DetectorOptions
+) -> dict[str, float]:
+    values = {}
+    for cost in SWEPT:
+        changed = options.changed({"training.C": cost, "detection.box_regression": True})
+        for result in compare_rules(
+            train, test, class_name, changed, [Rule("joint", "joint-sigmoid"), Rule("none", "none")]
+        )[1]:
+            values[f"C = {cost:g}, {result.rule}"] = result.detection_ap
+    return values
 
 
 def with_best_cost(
@@ -187,6 +200,9 @@ def best_cost(train: TrainingWindows, class_name: str, options: DetectorOptions)
             changed = options.changed({"training.C": cost})
             found[cost].append(compare_rules(learn, look, class_name, changed, [RULE])[1][0].detection_ap)
     return max(found, key=lambda cost: (np.mean(found[cost]), -cost))
+
+
+TRIALS = {"boxes": with_regression, "C": with_other_costs, "C by cross-validation": with_best_cost}
 
 
 def table(lines: list[dict[str, Any]]) -> str:

@@ -65,14 +65,7 @@ def detections(detector, calibrator):
     windows, options = windows_to_test(), detector.checked_options()
     ensemble = Ensemble(detector.models_, calibrator, options)
     return [
-        score_image(
-            ensemble,
-            record.image_id,
-            windows.boxes[a:b],
-            windows.descriptors[a:b],
-            options.detection,
-            (record.width, record.height),
-        )
+        score_image(ensemble, record.image_id, windows.boxes[a:b], windows.descriptors[a:b], options.detection)
         for record, a, b in zip(windows.records, windows.starts[:-1], windows.starts[1:], strict=True)
     ]
 

@@ -26,13 +26,14 @@ from eesvm import (
     JointCalibrator,
     solve,
 )
+from eesvm.box_regression import BoxRegressor
 from eesvm.calibrator_files import load_calibrator, save_calibrator
 from eesvm.certificate_files import load_certificate, save_certificate
 from eesvm.datasets import open_dataset
 from eesvm.descriptors import PCA, MeanNormScaler
 from eesvm.detection_files import read_detections, write_detections
 from eesvm.detector_card import FORMAT_VERSION
-from eesvm.detector_files import load_model
+from eesvm.detector_files import load_model, read_regressor, write_regressor
 from eesvm.detector_options import DetectorOptions
 from eesvm.exemplar_annotations import load_annotations, save_annotations
 from eesvm.exemplar_files import ExemplarIdentity, load_exemplars, save_exemplars
@@ -64,6 +65,7 @@ def _from_file(name, load, content):
     """Read content under a name in a folder of its own."""
     with tempfile.TemporaryDirectory(prefix="eesvm-fuzz-") as folder:
         path = Path(folder, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         return load(path)
 
@@ -127,6 +129,10 @@ def _certificate():
 def _exemplars():
     random = np.random.default_rng(2)
     return ExemplarSVMs().fit(random.normal(size=(3, 4)) + 1, random.normal(size=(20, 4)))
+
+
+def _regressor():
+    return BoxRegressor(np.ones((3, 4), dtype=np.float32), np.zeros(4, dtype=np.float32), 20, 0.5)
 
 
 def _identities():
@@ -211,6 +217,14 @@ TARGETS = {
     "certificate": Target(
         lambda: [_written("c.npz", lambda path: save_certificate(path, _certificate()))],
         partial(_from_file, "c.npz", load_certificate),
+    ),
+    "boxes": Target(
+        lambda: [
+            _written(
+                "classes/cat/boxes.safetensors", lambda path: write_regressor(path.parents[2], "cat", _regressor())
+            )
+        ],
+        partial(_from_file, "classes/cat/boxes.safetensors", lambda path: read_regressor(path.parents[2], "cat", 3)),
     ),
     "exemplars": Target(
         lambda: [_written("e.safetensors", lambda path: save_exemplars(path, _exemplars(), _identities()))],

@@ -1,11 +1,12 @@
 """The demo on small scenes, and the comparison of rules behind its tables."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from detector_scenes import CLASSES, quick_options, scenes
+from detector_scenes import CLASSES, quick_options, scenes, shared_cache, trained
 from eesvm import InputError
 from eesvm.class_training import score_class, train_class
 from eesvm.cli import demo_scenes, main
@@ -13,7 +14,9 @@ from eesvm.cli.console import Screen
 from eesvm.datasets.scenes import make_scenes
 from eesvm.detection_files import read_detections
 from eesvm.detector import ExemplarDetector
+from eesvm.detector_model import Ensemble, score_image
 from eesvm.exemplar_annotations import annotate
+from eesvm.experiments.class_work import ClassWork
 from eesvm.experiments.detection_tables import (
     COOCCURRENCE,
     JOINT,
@@ -25,6 +28,7 @@ from eesvm.experiments.detection_tables import (
     compare_rules,
     transfer_choices,
 )
+from eesvm.experiments.recipes import Recipe
 from eesvm.metrics import average_precision, evaluate_detections, false_positives_at_recall
 from eesvm.scoring import score_windows
 from eesvm.training_windows import describe_windows, propose_windows, training_windows
@@ -129,6 +133,19 @@ def test_demo_on_small_scenes(tmp_path, capsys):
     assert len(table) == 1 + len(PAPER_RULES)
 
 
+def test_the_demo_judges_what_the_detector_does():
+    detector = trained(quick_options(detection__max_detections=None), calibrators="all")
+    moving = replace(detector.models_[1].regressor, constant=np.array([0.2, 0.1, -0.3, 0.2], dtype=np.float32))
+    detector.models_[1] = replace(detector.models_[1], regressor=moving)
+    found = detector.predict(scenes("test"), cache=shared_cache())
+    judged = demo_scenes._judge(detector, scenes("train"), scenes("test"), found, shared_cache(), None)
+    for name in CLASSES:
+        (result,) = (one for one in judged.results[name] if one.rule == JOINT_SIGMOID)
+        for one, other in zip(found, result.detections, strict=True):
+            np.testing.assert_allclose(one.boxes[one.class_names == name], other.boxes)
+        assert judged.report[name].average_precision == pytest.approx(result.detection_ap)
+
+
 @pytest.mark.slow
 def test_demo_as_it_is(tmp_path, capsys):
     assert main(["demo", "-o", str(tmp_path / "demo")]) == 0
@@ -144,3 +161,35 @@ def test_training_and_scoring_are_those_of_the_detector(halves, compared):
     np.testing.assert_array_equal(again.exemplars.coef_, trained.exemplars.coef_)
     scores = score_class(train, again, quick_options().calibration)
     assert scores.table.n_exemplars == results[0].n_exemplars
+
+
+def test_boxes_are_moved_as_the_detector_moves_them(halves):
+    """For rules whose options say so, in `compare_rules` and in what a reproduction does."""
+    train, test = halves
+    name = CLASSES[1]
+    plain = Rule("as proposed", "joint-sigmoid", {"detection.box_regression": False})
+    rules = (Rule("moved", "joint-sigmoid"), Rule("moved single", "single-svm"), plain)
+    _, results = compare_rules(train, test, name, quick_options(), rules)
+    (model,) = trained(quick_options(), classes=[name]).models_
+    assert model.regressor is not None
+    for result, calibrator in zip(results[:2], ("joint-sigmoid", "single-svm"), strict=True):
+        ensemble = Ensemble([model], calibrator, quick_options())
+        for k, found in enumerate(result.detections):
+            own = np.flatnonzero((test.image == k) & (test.instance < 0))
+            expected = score_image(ensemble, found.image_id, test.boxes[own], test.descriptors[own])
+            np.testing.assert_allclose(found.boxes, expected.boxes)
+            np.testing.assert_allclose(found.scores, expected.scores, atol=1e-6)
+    windows = {tuple(box) for box in test.boxes}
+    assert all(tuple(box) in windows for found in results[2].detections for box in found.boxes)
+    assert not any(tuple(box) in windows for found in results[0].detections for box in found.boxes)
+    assert all(tuple(hit.box) not in windows for hit in results[0].hits)
+    # The same where no rule but one of them wants it.
+    paper = quick_options(detection__box_regression=False)
+    rules = (Rule("as proposed", "joint-sigmoid"), Rule("moved", "joint-sigmoid", {"detection.box_regression": True}))
+    for found in (
+        compare_rules(train, test, name, paper, rules)[1],
+        ClassWork([Recipe(paper, rules)], lambda options: halves, name).results(),
+    ):
+        assert found[0].detection_ap == results[2].detection_ap
+        assert found[1].detection_ap == results[0].detection_ap
+    assert results[0].detection_ap != results[2].detection_ap

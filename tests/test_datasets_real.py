@@ -1,6 +1,5 @@
 """Five real datasets load with the counts that are known of them, and agree with pycocotools."""
 
-
 import numpy as np
 import pytest
 from pycocotools.coco import COCO

@@ -2,8 +2,8 @@
 
 In: the training windows that overlap an object of a class, their descriptors and the objects' boxes. Out: a
 `BoxRegressor`, which moves the boxes of new windows. One linear map a class, by ridge regression, as in R-CNN; how
-strongly it is held back is chosen by how well it does on images that it was not fitted to, and where it does no better
-there than leaving boxes as they are, there is none.
+strongly it is held back is chosen by how well it does on images that it was not fitted to. Where it does not clearly
+better there than leaving boxes as they are, there is none.
 Absent on purpose: scores, which stay those of the window as it was proposed, and exemplars, who stay the winners.
 
 Before: `training_windows`. After: `detector_model`, `detector_run`.
@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import NDArray
 
 from eesvm import boxes as box_functions
@@ -22,15 +23,19 @@ from eesvm.training_windows import TrainingWindows
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
 
-# How strongly the map is held back, in units of the mean squared length of descriptors; the last leaves little more
-# than a constant.
+# How strongly the map is held back, in units of the mean squared distance of descriptors from their mean; the last
+# leaves little more than a constant.
 PENALTIES = (*(10.0 ** (exponent / 2) for exponent in range(-3, 5)), 1e4)
 
 _MIN_OVERLAP = 0.5  # IoU of a window with the object that it is a window of
 _FURTHEST_SHIFT, _LARGEST_GROWTH = 0.5, float(np.log(2))  # what two boxes with an IoU of 0.5 can differ by
 _FOLDS = 5
-_MOST_WINDOWS = 20_000
-_MOST_UNKNOWNS = 3_000  # longer descriptors are fitted to that many windows, which makes that many unknowns
+_BLOCK = 256  # columns of long descriptors that are looked at together
+
+# What is fitted to is bounded, so that a class takes seconds and less than half a gigabyte.
+_MOST_WINDOWS = 10_000
+_MOST_UNKNOWNS = 2_000  # windows of longer descriptors, which have as many directions as there are windows
+_MOST_NUMBERS = 1 << 26  # of all descriptors together
 
 
 @dataclass(frozen=True)
@@ -42,17 +47,20 @@ class BoxRegressor:
     n_windows: int  # that it was fitted to
     left: float  # of the mean squared way, the share that is left in images that it was not fitted to
 
-    def move(self, boxes: F64, descriptors: F32, image_size: tuple[int, int] | None = None) -> F64:
-        """(n, 4) the boxes of windows with these descriptors, moved; within an image of this width and height."""
+    def move(self, boxes: F64, descriptors: F32) -> F64:
+        """(n, 4) the boxes of the windows of an image, moved, but not beyond what these windows cover together."""
+        if not len(boxes):
+            return np.empty((0, 4))
         moved = moved_by(boxes, np.asarray(descriptors @ self.weights + self.constant, dtype=np.float64))
-        return moved if image_size is None else box_functions.clip(moved, *image_size)
+        first, last = boxes[:, :2].min(axis=0), boxes[:, 2:].max(axis=0)
+        return np.clip(moved, np.tile(first, 2), np.tile(last, 2))
 
 
 def regress_boxes(windows: TrainingWindows, class_name: str, random_state: int = 0) -> BoxRegressor | None:
     """The box regressor of a class; None where its windows do not say where their objects are."""
     rows, targets = windows_of_objects(windows, class_name)
     dimension = windows.descriptors.shape[1]
-    most = _MOST_WINDOWS if dimension <= _MOST_UNKNOWNS else _MOST_UNKNOWNS
+    most = _MOST_WINDOWS if dimension <= _MOST_UNKNOWNS else min(_MOST_UNKNOWNS, _MOST_NUMBERS // dimension)
     if len(rows) > most:
         chosen = np.sort(np.random.default_rng(random_state).choice(len(rows), most, replace=False))
         rows, targets = rows[chosen], targets[chosen]
@@ -87,63 +95,98 @@ def fit_boxes(
     """The regressor from windows with these descriptors and boxes to the boxes of their objects.
 
     `images` says which image each window is of: each fold of the cross-validation leaves some images out. None where
-    there are fewer than two, or where the windows are left best as they are.
+    there are fewer images than folds, or where the gain on images left out could well be chance.
     """
-    names, fold_of = np.unique(images, return_inverse=True)
-    n_folds = min(_FOLDS, len(names))
-    if n_folds < 2:
+    names, image_of = np.unique(images, return_inverse=True)
+    if len(names) < _FOLDS:
         return None
-    folds = (np.random.default_rng(random_state).permutation(len(names)) % n_folds)[fold_of]
     ways = ways_between(boxes, targets)
-    # Beyond as many numbers as there are windows descriptors hold nothing that ridge regression would use.
-    basis = np.linalg.qr(descriptors.T.astype(np.float64))[0] if descriptors.shape[1] > len(descriptors) else None
-    parts = [_Moments.of(descriptors[folds == k], ways[folds == k], basis) for k in range(n_folds)]
-    everything = sum(parts[1:], start=parts[0])
-    held_out = np.zeros(len(PENALTIES))
-    for part in parts:
-        others = everything - part
+    centre = descriptors.mean(axis=0, dtype=np.float64)
+    rows, directions = _coordinates(descriptors, centre)
+    folds = (np.random.default_rng(random_state).permutation(len(names)) % _FOLDS)[image_of]
+    everything = _Moments.of(rows, ways)
+    left = np.empty((len(PENALTIES), len(ways)))  # squared, of each window, by regressors that have not seen its image
+    for fold in range(_FOLDS):
+        own = folds == fold
+        others = everything - _Moments.of(rows[own], ways[own])
         for number, penalty in enumerate(PENALTIES):
-            held_out[number] += part.squared_error(others.solved(penalty))
-    left = float(held_out.min() / everything.squared_ways) if everything.squared_ways > 0 else 1.0
-    if not left < 1:
+            weights, constant = others.solved(penalty)
+            left[number, own] = ((rows[own] @ weights + constant - ways[own]) ** 2).sum(axis=1)
+    best = int(left.sum(axis=1).argmin())
+    squared = (ways**2).sum(axis=1)
+    if not _is_gain(np.bincount(image_of, squared - left[best]).astype(np.float64)):
         return None
-    solution = everything.solved(PENALTIES[int(held_out.argmin())])
-    weights = solution[:-1] if basis is None else basis @ solution[:-1]
-    return BoxRegressor(weights.astype(np.float32), solution[-1].astype(np.float32), len(boxes), left)
+    weights, constant = everything.solved(PENALTIES[best])
+    if directions is not None:
+        weights = directions @ weights
+    return BoxRegressor(
+        weights.astype(np.float32),
+        (constant - centre @ weights).astype(np.float32),
+        len(boxes),
+        float(left[best].sum() / squared.sum()),
+    )
+
+
+def _is_gain(of_images: F64) -> bool:
+    """Whether images gain more than the standard error of their mean: the best of many penalties tends to gain."""
+    error = of_images.std(ddof=1) / np.sqrt(len(of_images))
+    return bool(of_images.mean() > error)
+
+
+def _coordinates(descriptors: F32, centre: F64) -> tuple[F64, F64 | None]:
+    """(n, k) the descriptors about their centre, and (d, k) the directions these are along, None for the given ones.
+
+    Of n descriptors longer than n, ridge regression uses nothing but what lies along n directions.
+    """
+    n, d = descriptors.shape
+    if d <= n:
+        return descriptors - centre, None
+    blocks = [slice(start, start + _BLOCK) for start in range(0, d, _BLOCK)]
+    products = np.zeros((n, n))
+    for block in blocks:
+        part = descriptors[:, block] - centre[block]
+        products += part @ part.T
+    values, vectors = scipy.linalg.eigh(products)
+    used = values > max(values[-1], 0.0) * n * np.finfo(np.float64).eps
+    lengths = np.sqrt(values[used])
+    directions = np.empty((d, int(used.sum())))
+    for block in blocks:
+        directions[block] = (descriptors[:, block] - centre[block]).T @ (vectors[:, used] / lengths)
+    return vectors[:, used] * lengths, directions
 
 
 @dataclass(frozen=True)
 class _Moments:
-    """All that ridge regression needs to know of some windows; a last column of ones stands for the constant."""
+    """All that ridge regression needs to know of some windows."""
 
-    gram: F64  # (d + 1, d + 1)
-    product: F64  # (d + 1, 4) with the ways
-    squared_ways: float
+    n: int
+    rows: F64  # (k,) sum
+    ways: F64  # (4,) sum
+    gram: F64  # (k, k)
+    product: F64  # (k, 4) with the ways
 
     @classmethod
-    def of(cls, descriptors: F32, ways: F64, basis: F64 | None) -> _Moments:
-        rows = descriptors.astype(np.float64)
-        rows = np.column_stack([rows if basis is None else rows @ basis, np.ones(len(rows))])
-        return cls(rows.T @ rows, rows.T @ ways, float((ways**2).sum()))
-
-    def __add__(self, other: _Moments) -> _Moments:
-        return _Moments(self.gram + other.gram, self.product + other.product, self.squared_ways + other.squared_ways)
+    def of(cls, rows: F64, ways: F64) -> _Moments:
+        return cls(len(rows), rows.sum(axis=0), ways.sum(axis=0), rows.T @ rows, rows.T @ ways)
 
     def __sub__(self, other: _Moments) -> _Moments:
-        return _Moments(self.gram - other.gram, self.product - other.product, self.squared_ways - other.squared_ways)
+        return _Moments(
+            self.n - other.n,
+            self.rows - other.rows,
+            self.ways - other.ways,
+            self.gram - other.gram,
+            self.product - other.product,
+        )
 
-    def solved(self, penalty: float) -> F64:
-        """(d + 1, 4) the weights; the constant is not held back."""
-        n_windows = self.gram[-1, -1]
-        mean_square = np.trace(self.gram[:-1, :-1]) / n_windows
-        held_back = np.full(len(self.gram), penalty * (mean_square or 1.0))
-        held_back[-1] = 0
-        return np.asarray(np.linalg.solve(self.gram + np.diag(held_back), self.product), dtype=np.float64)
-
-    def squared_error(self, solution: F64) -> float:
-        """Of the ways that a solution gives these windows."""
-        crossed = (solution * self.product).sum()
-        return float(self.squared_ways - 2 * crossed + (solution * (self.gram @ solution)).sum())
+    def solved(self, penalty: float) -> tuple[F64, F64]:
+        """(k, 4) weights and (4,) the constant, which is not held back."""
+        mean, mean_way = self.rows / self.n, self.ways / self.n
+        system = self.gram - self.n * np.outer(mean, mean)
+        mean_square = np.trace(system) / self.n
+        system[np.diag_indices_from(system)] += penalty * mean_square if mean_square > 0 else 1.0
+        product = self.product - self.n * np.outer(mean, mean_way)
+        weights = scipy.linalg.cho_solve(scipy.linalg.cho_factor(system, overwrite_a=True), product)
+        return weights, mean_way - mean @ weights
 
 
 def ways_between(boxes: F64, targets: F64) -> F64:

@@ -140,10 +140,11 @@ def with_consensus(
     return list(by_image.values())
 
 
-def moves_boxes(detector: ExemplarDetector) -> bool:
-    """Whether detections of a model are elsewhere than the windows that were scored."""
-    wanted = detector.checked_options().detection.box_regression
-    return wanted and any(model.regressor is not None for model in detector.models_)
+def classes_with_moved_boxes(detector: ExemplarDetector) -> set[str]:
+    """Classes whose detections are elsewhere than the windows that were scored."""
+    if not detector.checked_options().detection.box_regression:
+        return set()
+    return {model.class_name for model in detector.models_ if model.regressor is not None}
 
 
 def hand_on(exemplars: Sequence[ExemplarAnnotation], image: ImageDetections) -> tuple[TransferredAnnotation, ...]:

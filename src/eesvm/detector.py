@@ -194,7 +194,6 @@ class ExemplarDetector(BaseEstimator):
         problems: list[Problem] | None,
     ) -> Iterator[Detections]:
         seconds = self.seconds_ = {"windows": 0.0, "descriptors": 0.0, "scores and suppression": 0.0}
-        sizes = {record.image_id: (record.width, record.height) for record in records}
         found = propose_windows(records, options.windows, options.n_jobs, cache=cache, problems=problems)
         described = describe_dataset(
             records,
@@ -206,12 +205,7 @@ class ExemplarDetector(BaseEstimator):
         for item in _timed(described, seconds, "descriptors", within="windows"):
             started = time.perf_counter()
             detections = score_image(
-                ensemble,
-                item.image_id,
-                item.windows.boxes,
-                np.asarray(item.descriptors),
-                options.detection,
-                sizes[item.image_id],
+                ensemble, item.image_id, item.windows.boxes, np.asarray(item.descriptors), options.detection
             )
             seconds["scores and suppression"] += time.perf_counter() - started
             yield detections

@@ -223,6 +223,8 @@ def read_regressor(root: Path, class_name: str, dimension: int) -> BoxRegressor:
     if not (np.isfinite(arrays["weights"]).all() and np.isfinite(arrays["constant"]).all()):
         raise InputError(f"{file}: `weights` and `constant` must be finite")
     n_windows, left = int(arrays["n_windows"][0]), float(arrays["left"][0])
+    if n_windows < 1 or not 0 <= left < 1:
+        raise InputError(f"{file}: `n_windows` must be >= 1 and `left` within 0 and 1, got {n_windows} and {left:g}")
     return BoxRegressor(arrays["weights"], arrays["constant"], n_windows, left)
 
 

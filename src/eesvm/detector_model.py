@@ -110,10 +110,8 @@ class Ensemble:
         self.weights: F32 = np.concatenate(weights)
         self.biases: F32 = np.concatenate(biases)
 
-    def scores(
-        self, descriptors: F32, boxes: NDArray[np.float64], image_size: tuple[int, int] | None = None
-    ) -> list[ScoredWindows]:
-        """What each class says; `image_size` is the width and height that moved boxes stay within."""
+    def scores(self, descriptors: F32, boxes: NDArray[np.float64]) -> list[ScoredWindows]:
+        """What each class says about the windows of an image."""
         raw = score_windows(descriptors, self.weights, self.biases)
         found = []
         for part in self.parts:
@@ -123,7 +121,7 @@ class Ensemble:
             else:
                 scores, within = part.rule(own, boxes)
                 winners = part.first + within
-            ended = boxes if part.regressor is None else part.regressor.move(boxes, descriptors, image_size)
+            ended = boxes if part.regressor is None else part.regressor.move(boxes, descriptors)
             found.append(
                 ScoredWindows(part.class_name, ended, np.asarray(scores, dtype=np.float64), winners.astype(np.int64))
             )
@@ -157,12 +155,11 @@ def score_image(
     boxes: NDArray[np.float64],
     descriptors: F32,
     options: DetectionOptions | None = None,
-    image_size: tuple[int, int] | None = None,
 ) -> Detections:
-    """What the ensemble detects among the windows of one image of this width and height."""
+    """What the ensemble detects among the windows of one image."""
     options = DetectionOptions() if options is None else options
     lowest = -np.inf if options.min_score is None else options.min_score
-    found = ensemble.scores(descriptors, boxes, image_size)
+    found = ensemble.scores(descriptors, boxes)
     usable = [np.flatnonzero(np.isfinite(one.scores) & (one.scores >= lowest)) for one in found]
     pairs = list(zip(found, usable, strict=True))
     box = np.concatenate([one.boxes[rows] for one, rows in pairs])

@@ -179,7 +179,9 @@ class DetectionOptions:
     """What becomes of the calibrated scores of an image's windows."""
 
     pooling: int = _preset("detection.pooling")  # the mean of the k best calibrated scores; 1 is their maximum
-    box_regression: bool = _preset("detection.box_regression")  # whether windows are moved towards their object
+    box_regression: bool = _preset(
+        "detection.box_regression"
+    )  # whether a model learns to move windows towards their objects, and does
     nms: float = 0.3  # of two windows of a class that overlap by more, the lower one goes
     overlap: str = "iou"
     max_detections: int | None = 100  # per image

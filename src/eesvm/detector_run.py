@@ -5,8 +5,8 @@ descriptor's scaling and PCA; for each class its exemplars, its box regression, 
 A part is filed in `run.json` under a key: a hash of everything it depends on. A part whose key and files are as they
 were is read, not made; so a run that was killed goes on, a second run does nothing, and another option redoes what
 depends on it.
-Absent on purpose: what the parts are (`training_windows`, `class_training`, `class_calibration`), and how their making
-is shared out where there is an engine (`split_training`).
+Absent on purpose: what the parts are (`training_windows`, `class_training`, `box_regression`, `class_calibration`), and
+how their making is shared out where there is an engine (`split_training`).
 
 Before: `detector_files`, `detector_keys`, `run_folder`, `split_training`. After: `detector`.
 """
@@ -241,13 +241,14 @@ class TrainingRun:
             make=lambda: self._train(name),
             write=lambda root, made: write_training(root, made, self.descriptor),
         )
-        model.regressor = self._part(
-            self._part_name(name, "boxes"),
-            self.keys.boxes(name),
-            read=lambda root, files: read_regressor(root, name, model.exemplars.coef_.shape[1]) if files else None,
-            make=lambda: self._regress(name),
-            write=lambda root, made: write_regressor(root, name, made),
-        )
+        if self.options.detection.box_regression:
+            model.regressor = self._part(
+                self._part_name(name, "boxes"),
+                self.keys.boxes(name),
+                read=lambda root, files: read_regressor(root, name, model.exemplars.coef_.shape[1]) if files else None,
+                make=lambda: self._regress(name),
+                write=lambda root, made: write_regressor(root, name, made),
+            )
         scores = _Scores(
             lambda: self._part(
                 self._part_name(name, "scores"),
@@ -481,7 +482,8 @@ class TrainingRun:
         shutil.rmtree(self.folder.root / "checkpoints", ignore_errors=True)
 
     def _part_names(self) -> list[str]:
-        kinds = ("training", "boxes", "scores", *self.calibrators)
+        boxes = ("boxes",) if self.options.detection.box_regression else ()
+        kinds = ("training", *boxes, "scores", *self.calibrators)
         return ["descriptor", *(self._part_name(name, kind) for name in self.classes for kind in kinds)]
 
     def _part_name(self, class_name: str, kind: str) -> str:

@@ -31,9 +31,9 @@ from eesvm.detection_files import read_detections
 from eesvm.detection_transfer import (
     ImageDetections,
     choose_detections,
+    classes_with_moved_boxes,
     hand_on,
     measure_transfer,
-    moves_boxes,
     with_consensus,
 )
 from eesvm.detector import ExemplarDetector
@@ -111,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
     ids = detect.coco_ids(sources, arguments)
     found = _read(arguments, ids)
     with stage_bar(arguments.quiet) as progress:
-        job = _Job(arguments, detector.exemplars_, progress, moves_boxes(detector))
+        job = _Job(arguments, detector.exemplars_, progress, classes_with_moved_boxes(detector))
         job.problems.extend(problem for source in sources for problem in source.problems)
         job.chosen = _choose(job, found, detect.together([record for source in sources for record in source]))
         if arguments.consensus is not None:
@@ -145,7 +145,7 @@ class _Job:
     arguments: argparse.Namespace
     exemplars: Sequence[ExemplarAnnotation]
     progress: StageProgress | None
-    are_moved: bool  # whether boxes are elsewhere than the windows that the winners won
+    moved: set[str]  # classes whose boxes are elsewhere than the windows that the winners won
     problems: list[Problem] = field(default_factory=list)
     chosen: list[ImageDetections] = field(default_factory=list)
     names: CocoNames = field(default_factory=lambda: CocoNames({}, {}, {}, {}))
@@ -298,10 +298,11 @@ def _notes(job: _Job, found: Sequence[Detections], quality: TransferQuality | No
         for image in job.chosen
         for voters, winner in zip(image.voters, image.detections.exemplars.tolist(), strict=True)
     ]
-    n_other = sum(best != winner for _, best, winner in winners)
-    if n_other and not job.are_moved:
+    as_proposed = [pair for _, *pair in winners if job.exemplars[pair[1]].class_name not in job.moved]
+    n_other = sum(best != winner for best, winner in as_proposed)
+    if n_other:
         yield (
-            f"the best exemplar of {n_other:,} of {len(winners):,} windows is not the winner in the file: "
+            f"the best exemplar of {n_other:,} of {len(as_proposed):,} windows is not the winner in the file: "
             "if that was made with another calibrator, name it (--calibrator)"
         )
     n_own = sum(image.record.image_id == job.exemplars[winner].image_id for image, _, winner in winners)

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm.box_regression import BoxRegressor, regress_boxes
 from eesvm.class_training import CalibrationScores, TrainedClass, score_class, train_class
 from eesvm.detector_options import DetectorOptions
 from eesvm.exemplar_annotations import annotate
@@ -27,6 +26,7 @@ from eesvm.experiments.detection_tables import (
     RuleResult,
     calibrators_on_demand,
     judge_rules,
+    regressor_of,
 )
 from eesvm.experiments.recipes import Recipe
 from eesvm.experiments.reproduction_results import Row
@@ -55,7 +55,7 @@ class ClassWork:
         if number not in self._results:
             recipe = self.recipes[number]
             trained, scores = self.trained(number), self.scores(number)
-            _, test = self.windows_of(recipe.options)
+            train, test = self.windows_of(recipe.options)
             self._results[number] = judge_rules(
                 test,
                 self.class_name,
@@ -64,7 +64,7 @@ class ClassWork:
                 calibrators_on_demand(scores, recipe.options),
                 recipe.options,
                 recipe.rules,
-                regressor=self._regressor(recipe.options),
+                regressor=regressor_of(train, self.class_name, recipe.options, recipe.rules),
                 recall=None if number == 0 else self.results(0)[0].recall,
                 image_weights=_image_weights(len(test.records), self.n_resamples),
             )
@@ -109,11 +109,6 @@ class ClassWork:
             return {f"transfer_{name}": found[choice, MASK_IOU].mean for name, choice in _CHOICES.items()}
         except (NothingToCompareError, KeyError):  # there are no masks
             return {}
-
-    def _regressor(self, options: DetectorOptions) -> BoxRegressor | None:
-        if not options.detection.box_regression:
-            return None
-        return regress_boxes(self.windows_of(options)[0], self.class_name, options.random_state)
 
     def _train(self, options: DetectorOptions) -> tuple[TrainedClass, CalibrationScores]:
         kind = options.windows, options.descriptor, options.training

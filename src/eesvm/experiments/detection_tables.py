@@ -153,8 +153,17 @@ def compare_rules(
         calibrator_of,
         options,
         rules,
-        regressor=regress_boxes(train, class_name, options.random_state),
+        regressor=regressor_of(train, class_name, options, rules),
     )
+
+
+def regressor_of(
+    train: TrainingWindows, class_name: str, options: DetectorOptions, rules: Sequence[Rule]
+) -> BoxRegressor | None:
+    """The box regressor of a class, if any of the rules moves boxes."""
+    if not any(options.changed(dict(rule.changes)).detection.box_regression for rule in rules):
+        return None
+    return regress_boxes(train, class_name, options.random_state)
 
 
 def calibrators_on_demand(scores: CalibrationScores, options: DetectorOptions) -> Callable[[Rule], ScoreCalibrator]:
@@ -239,10 +248,9 @@ class _TestWindows:
     def _moved(self, regressor: BoxRegressor) -> _Floats:
         """(n, 4) where the regression puts the boxes."""
         boxes = np.empty_like(self.boxes)
-        for k, record in enumerate(self.test.records):
-            part = slice(self.starts[k], self.starts[k + 1])
-            descriptors = self.test.descriptors[self.rows[part]]
-            boxes[part] = regressor.move(self.boxes[part], descriptors, (record.width, record.height))
+        for start, stop in zip(self.starts[:-1], self.starts[1:], strict=True):
+            own = slice(start, stop)
+            boxes[own] = regressor.move(self.boxes[own], self.test.descriptors[self.rows[own]])
         return boxes
 
     def judge(

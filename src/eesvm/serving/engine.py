@@ -140,7 +140,7 @@ class Engine:
         height, width = pixels.shape[:2]
         boxes, descriptors, proposing = self._described(pixels)
         described = time.perf_counter()
-        candidates = self._candidates(boxes, descriptors, (width, height), table)
+        candidates = self._candidates(boxes, descriptors, table)
         standing = _standing(candidates, self._options.detection)
         detections = [self._detection(candidates, row, places, (width, height)) for row, places in standing]
         winners = sorted({one["exemplar"] for one in detections if one["exemplar"] is not None})
@@ -175,13 +175,9 @@ class Engine:
         raise InputError("The image cannot be used: no windows can be found in it, or described.")
 
     def _candidates(
-        self,
-        boxes: NDArray[np.float64],
-        descriptors: NDArray[np.float32],
-        size: tuple[int, int],
-        table: FloorTable | None,
+        self, boxes: NDArray[np.float64], descriptors: NDArray[np.float32], table: FloorTable | None
     ) -> _Candidates:
-        found = self._ensemble.scores(descriptors, boxes, size)
+        found = self._ensemble.scores(descriptors, boxes)
         n_floors = 0 if table is None else len(table.floors)
         accepted = [np.zeros((len(boxes), n_floors), dtype=bool) for _ in found]
         if table is not None:
