@@ -51,11 +51,12 @@ _ABOUT = {
     1: "Negative test windows that a method accepts in order to reach the recall of the joint thresholds: fewer are "
     "better. The row of the joint calibration alone counts what its thresholds accept as they are.",
     2: "Average precision of test windows, in per cent.",
-    3: "Average precision of detections by PASCAL VOC's rules since 2010, in per cent. The default preset of eesvm moves "
-    "boxes by regression, the other rows leave them as they are proposed.",
+    3: "Average precision of detections by PASCAL VOC's rules since 2010, in per cent. The default preset of eesvm "
+    "moves boxes by regression, the other rows leave them as they are proposed.",
     4: "As table 1, with all training images and the search stopped early.",
     5: "As table 2, with all training images and the search stopped early.",
-    6: "Average precision of detections, in per cent; all training images, the search stopped early. Boxes as in table 3.",
+    6: "Average precision of detections, in per cent; all training images, the search stopped early. Boxes as in "
+    "table 3.",
 }
 
 # Rows of table 6: stage, method and which measure of it.
