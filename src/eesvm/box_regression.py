@@ -32,10 +32,10 @@ _FURTHEST_SHIFT, _LARGEST_GROWTH = 0.5, float(np.log(2))  # what two boxes with 
 _FOLDS = 5
 _BLOCK = 256  # columns of long descriptors that are looked at together
 
-# What is fitted to is bounded, so that a class takes seconds and less than half a gigabyte.
+# What is fitted to is bounded, so that a class takes seconds and about a quarter of a gigabyte at most.
 _MOST_WINDOWS = 10_000
 _MOST_UNKNOWNS = 2_000  # windows of longer descriptors, which have as many directions as there are windows
-_MOST_NUMBERS = 1 << 26  # of all descriptors together
+_MOST_NUMBERS = 1 << 23  # of all descriptors together
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def regress_boxes(windows: TrainingWindows, class_name: str, random_state: int =
     """The box regressor of a class; None where its windows do not say where their objects are."""
     rows, targets = windows_of_objects(windows, class_name)
     dimension = windows.descriptors.shape[1]
-    most = _MOST_WINDOWS if dimension <= _MOST_UNKNOWNS else min(_MOST_UNKNOWNS, _MOST_NUMBERS // dimension)
+    most = min(_MOST_WINDOWS if dimension <= _MOST_UNKNOWNS else _MOST_UNKNOWNS, _MOST_NUMBERS // dimension)
     if len(rows) > most:
         chosen = np.sort(np.random.default_rng(random_state).choice(len(rows), most, replace=False))
         rows, targets = rows[chosen], targets[chosen]
