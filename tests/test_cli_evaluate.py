@@ -4,12 +4,14 @@ import csv
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dataset_files import save_image, save_text
-from eesvm.cli import main
+from eesvm.cli import evaluate, main
+from eesvm.cli.console import Screen
 from eesvm.datasets import select, write_coco, write_voc
 from eesvm.datasets.scenes import make_scenes
 from eesvm.detection_files import write_coco_results, write_csv_detections, write_voc_detections
@@ -82,6 +84,10 @@ def test_scenes_agree_with_the_library(capsys, tmp_path, unseen_half, detections
     assert (out / "evaluation.md").read_text().startswith(report.to_markdown())
     wrong = read_csv(out / "false_positives.csv")
     assert float(wrong[0]["score"]) >= float(wrong[-1]["score"])
+    entries = {entry.image_id: entry for entry in guesses(unseen_half)}
+    for row in wrong:
+        box = [float(row[name]) for name in ("x1", "y1", "x2", "y2")]
+        assert box == entries[row["image_id"]].boxes[int(row["detection"])].tolist()
     total = read_csv(out / "errors.csv")[-1]
     assert len(wrong) == int(total["detections"]) - int(total["hits"])
     assert len(read_csv(out / "missed_objects.csv")) == int(total["missed"])
@@ -156,6 +162,97 @@ def test_unknown_classes_are_mentioned(capsys, tmp_path):
     assert "Detections of classes that the truth does not have are left out: 1 of tree." in text
 
 
+def test_the_folder_that_detect_writes(capsys, tmp_path, unseen_half):
+    entries, folder = guesses(unseen_half), tmp_path / "found"
+    folder.mkdir()
+    write_voc_detections(folder / "voc", entries)
+    write_coco_results(folder / "detections.json", entries, unseen_half)
+    write_csv_detections(folder / "detections.csv", entries)
+    for name in ("detections.csv", "detections.json", "voc"):
+        assert main(["evaluate", str(folder), "scenes", "--split", "test"]) == 0
+        note, rest = capsys.readouterr().out.split("\n", 1)
+        assert note == f"note: of the folder {folder}, {folder / name} is read"
+        assert main(["evaluate", str(folder / name), "scenes", "--split", "test"]) == 0
+        assert capsys.readouterr().out == rest
+        (folder / name).rename(tmp_path / name)
+    sentence = "looked for comp3_det_test_CLASS.txt, detections.csv, detections.json, voc"
+    assert fails(capsys, folder, "scenes") == f"{folder} has no files of detections: {sentence}"
+
+
+def test_numbers_in_a_folder_get_their_names_from_the_annotations(capsys, tmp_path):
+    scenes = make_scenes(4, 0)
+    write_coco(scenes, tmp_path / "coco")
+    (tmp_path / "found").mkdir()
+    path = tmp_path / "found" / "detections.json"
+    write_coco_results(path, guesses(scenes), scenes)
+    keys = ("image_id", "category_id", "bbox", "score")
+    save_text(path, json.dumps([{key: entry[key] for key in keys} for entry in json.loads(path.read_text())]))
+    answers = []
+    for place in (path, path.parent):
+        assert main(["evaluate", str(place), str(tmp_path / "coco"), "--json"]) == 0
+        answers.append(json.loads(capsys.readouterr().out))
+    assert answers[0] == answers[1]
+
+
+def test_a_forgotten_split_is_mentioned(capsys, tmp_path, detections):
+    def notes(*arguments):
+        assert main(["evaluate", *arguments]) == 0
+        return [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")]
+
+    n = len(make_scenes())
+    (note,) = notes(detections, "scenes")
+    assert note == (
+        f"note: {n - 60} of {n} images have no detections, and their objects count as missed: all detections are in the "
+        "split test; if only that was searched, add --split test"
+    )
+    assert notes(detections, "scenes", "--split", "test") == []
+    assert notes(detections, "scenes", "--quiet") == []
+    some = [*guesses(make_scenes())[:3], *guesses(make_scenes())[-3:]]  # of both splits
+    write_csv_detections(tmp_path / "few.csv", some)
+    (note,) = notes(str(tmp_path / "few.csv"), "scenes")
+    assert note == (
+        f"note: {n - 6} of {n} images have no detections, and their objects count as missed: if only one split "
+        "was searched, choose it by --split"
+    )
+    write_csv_detections(tmp_path / "most.csv", guesses(make_scenes())[1:])
+    assert notes(str(tmp_path / "most.csv"), "scenes") == []
+
+
+def test_half_of_a_list_of_one_class_is_no_split_to_choose(capsys):
+    scenes = make_scenes(4, 0)
+    ids = [record.image_id for record in scenes]
+    splits = {"train": ids, "three_part": ids[:3], "part": ids[:3], "part=1": ids[:2]}
+    dataset = replace(scenes, splits={name: tuple(members) for name, members in splits.items()})
+    screen = Screen()
+    evaluate._note_empty_images(dataset, guesses(scenes)[:2], screen)
+    assert capsys.readouterr().out.endswith(
+        "all detections are in the split part; if only that was searched, add --split part\n"
+    )
+    evaluate._note_empty_images(replace(dataset, splits={}), guesses(scenes)[:1], screen)
+    assert capsys.readouterr().out == ""
+
+
+def test_curves_say_what_they_are(monkeypatch, tmp_path, detections):
+    figures = []
+    monkeypatch.setattr(evaluate, "save_png", lambda figure, path: figures.append(figure))
+    arguments = [detections, "scenes", "--split", "test", "--protocol", "all", "-o", str(tmp_path / "out"), "--quiet"]
+    assert main(["evaluate", *arguments]) == 0
+    titles = [figure.axes[0].get_title(loc="left") for figure in figures]
+    rows = {name: read_csv(tmp_path / "out" / f"{name}.csv") for name in ("voc10", "coco")}
+    share = 100 * float(rows["voc10"][-1]["average_precision"])
+    assert titles[1] == f"voc10, IoU 0.5: mean average precision {share:.1f}"
+    *classes, total = rows["coco"]
+    at_half, average = (100 * float(total[name]) for name in ("AP50", "average_precision"))
+    assert titles[3] == (
+        f"coco: curves at IoU 0.5, mean AP50 {at_half:.1f}\nCOCO AP, the mean over IoU 0.5 to 0.95: {average:.1f}"
+    )
+    labels = {
+        f"{row['class']} (AP50 {100 * float(row['AP50']):.1f}, COCO AP {100 * float(row['average_precision']):.1f})"
+        for row in classes
+    }
+    assert {text.get_text() for text in figures[3].legends[0].get_texts()} == labels
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -172,7 +269,7 @@ def test_unknown_classes_are_mentioned(capsys, tmp_path):
         ),
         (
             ["{found}", "scenes", "--protocol", "coco", "--intervals", "9"],
-            "`n_resamples` must be 0 for the protocol 'coco': intervals are made for VOC and ILSVRC",
+            "--intervals is not for --protocol coco: intervals are made for VOC and ILSVRC",
         ),
     ],
 )

@@ -15,6 +15,7 @@ from eesvm import InputError
 from eesvm.datasets import open_dataset, write_coco
 from eesvm.datasets.scenes import make_scenes
 from eesvm.detection_files import (
+    locate_detections,
     read_annotation_ids,
     read_coco_results,
     read_csv_detections,
@@ -28,6 +29,10 @@ from eesvm.detection_files import (
 from eesvm.structures import Detections
 
 HEADER = "image_id,class,score,x1,y1,x2,y2,exemplar\n"
+CUT_OFF = (
+    "the last line has no end, so the file may be cut off: eesvm ends every line that it writes; if the file is whole, "
+    "add the line end"
+)
 
 
 def found(image_id, *rows):
@@ -267,11 +272,49 @@ def test_classes_that_the_ids_do_not_have_get_the_next_numbers(tmp_path):
         (HEADER + ",dog,1,0,0,1,1,0\n", "d.csv:2: its image id is empty"),
         (HEADER + "a,,1,0,0,1,1,0\n", "d.csv:2: its class is empty"),
         (HEADER + 'a,"dog,1,0,0,1,1,0\n', "d.csv:2: it is not valid CSV: unexpected end of data"),
+        (HEADER + "a,dog,1,0,0,1,1,12\na,dog,1,0,0,1,1,1", f"d.csv:3: {CUT_OFF}"),
+        (HEADER + "a,dog,1,0,0,1", f"d.csv:2: {CUT_OFF}"),
+        (HEADER.rstrip(), f"d.csv:1: {CUT_OFF}"),
     ],
 )
 def test_malformed_csv(text, sentence, tmp_path):
     with pytest.raises(InputError, match=f"{re.escape(sentence)}$"):
         read_detections(save_text(tmp_path / "d.csv", text))
+
+
+@pytest.mark.parametrize("text", [
+    "image_id,class,score,x1,y1,x2,y2\na,dog,1,0,0,1,1",  # not ours
+    "class,image_id,score,x1,y1,x2,y2,exemplar\ndog,a,1,0,0,1,1,-1",
+    "\ufeff" + HEADER + "a,dog,1,0,0,1,1,-1\r\n",
+    HEADER.replace("\n", "\r") + "a,dog,1,0,0,1,1,-1\r",
+])  # fmt: skip
+def test_ends_of_csv_that_are_fine(text, tmp_path):
+    (tmp_path / "d.csv").write_bytes(text.encode())
+    assert_equal([found("a", ("dog", 1.0, (0, 0, 1, 1)))], read_detections(tmp_path / "d.csv"))
+
+
+def test_no_cut_off_csv_of_ours_changes_a_number(tmp_path):
+    write_csv_detections(tmp_path / "d.csv", SOME)
+    text = (tmp_path / "d.csv").read_text()
+    lines = text.splitlines(keepends=True)
+    whole = {sum(map(len, lines[: k + 1])) for k in range(len(lines))}
+    for length in range(len(HEADER), len(text)):
+        path = save_text(tmp_path / "cut.csv", text[:length])
+        if length in whole:
+            read_detections(path)
+        else:
+            with pytest.raises(InputError, match=re.escape(CUT_OFF)):
+                read_detections(path)
+
+
+def test_a_folder_with_files_of_its_own_is_read_as_such(tmp_path):
+    write_voc_detections(tmp_path / "d", SOME)
+    write_csv_detections(tmp_path / "d" / "detections.csv", SOME[:1])
+    assert locate_detections(tmp_path / "d") == tmp_path / "d"
+    assert len(read_detections(tmp_path / "d")) == len([entry for entry in SOME if len(entry)])
+    write_csv_detections(tmp_path / "detections.csv", SOME)
+    assert locate_detections(tmp_path) == tmp_path / "detections.csv"
+    assert_equal(SOME, read_detections(tmp_path))
 
 
 ENTRY = {"image_id": 1, "category_id": 1, "bbox": [0, 0, 1, 1], "score": 1, "category_name": "dog"}

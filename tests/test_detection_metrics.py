@@ -619,6 +619,34 @@ def test_curves_of_few_and_of_many_classes():
     assert "12 classes, the best and the worst are named" in figure.axes[0].get_title(loc="left")
 
 
+@pytest.mark.parametrize("protocol", ["voc10", "ilsvrc"])
+def test_average_precision_is_the_area_under_the_curve_that_is_drawn(protocol):
+    truth, detections = random_case()
+    report = evaluate_detections(truth, detections, protocol=protocol)
+    drawn = figures.detection_curves(report).axes[0]
+    assert len(drawn.lines) == len(drawn.collections) == len([found for found in report.classes if found.n_objects])
+    for line, raw in zip(drawn.lines, drawn.collections, strict=True):
+        one = next(each for each in report.classes if line.get_label().startswith(f"{each.class_name} (AP "))
+        recall, precision = line.get_data()
+        assert line.get_drawstyle() == "steps-pre"
+        assert (np.diff(precision) <= 0).all()
+        assert (np.diff(recall) * precision[1:]).sum() == pytest.approx(one.average_precision)
+        # Behind it, thinner, is what it is the envelope of.
+        np.testing.assert_array_equal(raw.get_paths()[0].vertices, np.stack([one.curve.recall, one.curve.precision], 1))
+        assert raw.get_zorder() < line.get_zorder()
+        assert raw.get_linewidth()[0] < line.get_linewidth()
+    assert any((np.diff(found.curve.precision) > 0).any() for found in report.classes)  # else there is nothing to see
+
+
+def test_curves_of_coco_at_one_overlap_have_one_average_precision():
+    truth, detections = random_case()
+    report = evaluate_detections(truth, detections, protocol="coco", iou=0.7)
+    figure = figures.detection_curves(report)
+    title = f"coco, IoU 0.7: mean average precision {100 * report.mean_average_precision:.1f}"
+    assert figure.axes[0].get_title(loc="left") == title
+    assert all("COCO" not in text.get_text() for text in figure.legends[0].get_texts())
+
+
 def test_tables_of_a_report():
     truth = Dataset("set", (*TRUTH, image("c", ("a|b", (0, 0, 5, 5)))), ("dog", "a|b", "yak"))
     report = evaluate_detections(truth, FOUND)
@@ -681,11 +709,11 @@ def test_errors_by_hand():
     top = {each.class_name: each for each in errors.top}["dog"]  # three objects, so the first three detections
     assert top == metrics.ErrorCounts("dog", 3, 3, 1, localisation=0, confusion=1, duplicate=1, background=0)
     assert [tuple(each) for each in errors.false_positives] == [
-        ("a", 1, "dog", 0.9, "duplicate", 0.9, 0, "dog"),
-        ("a", 2, "dog", 0.8, "confusion", 0.9, 1, "cat"),
-        ("a", 3, "dog", 0.7, "localisation", 0.4, 2, "dog"),
-        ("a", 4, "dog", 0.6, "background", 0.0, -1, ""),
-        ("a", 6, "dog", 0.4, "localisation", 0.4, 3, "dog"),
+        ("a", 1, "dog", 0.9, "duplicate", 0.9, 0, "dog", 0, 0, 10, 9),
+        ("a", 2, "dog", 0.8, "confusion", 0.9, 1, "cat", 20, 0, 30, 9),
+        ("a", 3, "dog", 0.7, "localisation", 0.4, 2, "dog", 50, 0, 60, 4),
+        ("a", 4, "dog", 0.6, "background", 0.0, -1, "", 0, 50, 10, 60),
+        ("a", 6, "dog", 0.4, "localisation", 0.4, 3, "dog", 70, 0, 80, 4),
     ]
     assert [tuple(each) for each in errors.missed] == [
         ("a", 1, "cat", 0.0),

@@ -5,6 +5,9 @@ again. All three hold image, class, score and box; COCO results and CSV also the
 an image without detections. Readers return the images in the order in which they first occur, each with its detections
 in decreasing order of score, equal ones in the order of the file; what cannot be used is refused in one sentence with
 the file and the line or entry.
+A folder that `eesvm detect` wrote is read by what is in it: detections.csv, else detections.json, else voc. Text says
+of itself only by the end of its last line that it is whole: our CSV always has one and is refused without it, the CSV
+and VOC files of others may lack it.
 
 - CSV: `image_id,class,score,x1,y1,x2,y2,exemplar`; half-open boxes as everywhere in this package. Exact.
 - COCO results (.json): a list of entries with `image_id`, `category_id`, `bbox` as x, y, width, height, and `score`,
@@ -21,6 +24,7 @@ Before: `structures`, `boxes`, `_files`. After: `cli`.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import os
@@ -44,6 +48,7 @@ VOC_PREFIX = "comp3_det_test"
 CSV_COLUMNS = ("image_id", "class", "score", "x1", "y1", "x2", "y2", "exemplar")
 
 _VOC_NAME = re.compile(r"(comp\d+_det_[^_]+)_(.+)\.txt")
+_IN_FOLDER = ("detections.csv", "detections.json", "voc")  # what `eesvm detect` writes, the first one there is read
 _LARGEST = 1e9  # of a coordinate, as in `boxes`
 _LARGEST_EXEMPLAR = 2**53
 _ROUNDING = 1e-6  # pixels by which an empty box may have become negative on its way through a file
@@ -66,10 +71,8 @@ def write_detections(path: PathLike, detections: Iterable[Detections], ids: Ids 
 
 
 def read_detections(path: PathLike, ids: Ids | None = None) -> list[Detections]:
-    """Read what `write_detections` writes, and the COCO results and VOC text files of other detectors."""
-    place = Path(path)
-    if not place.exists():
-        raise InputError(f"{path} does not exist")
+    """Read what `write_detections` and `eesvm detect` write, and COCO results and VOC text files of other detectors."""
+    place = locate_detections(path)
     if place.is_dir():
         return read_voc_detections(place)
     suffix = place.suffix.lower()
@@ -80,6 +83,23 @@ def read_detections(path: PathLike, ids: Ids | None = None) -> list[Detections]:
     raise InputError(
         f"{path} is no file of detections: those are .csv, COCO results as .json, or a folder with VOC files"
     )
+
+
+def locate_detections(path: PathLike) -> Path:
+    """The file or folder of VOC files that `read_detections` reads: `path`, or what `eesvm detect` put in that folder.
+
+    A folder with VOC files of its own is one of these, whatever else is in it.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise InputError(f"{path} does not exist")
+    if not place.is_dir() or any(_VOC_NAME.fullmatch(entry.name) for entry in place.iterdir()):
+        return place
+    for name in _IN_FOLDER:
+        if (place / name).exists():
+            return place / name
+    wanted = f"{VOC_PREFIX}_CLASS.txt, {', '.join(_IN_FOLDER)}"
+    raise InputError(f"{path} has no files of detections: looked for {wanted}")
 
 
 def write_csv_detections(path: PathLike, detections: Iterable[Detections]) -> None:
@@ -96,16 +116,18 @@ def read_csv_detections(path: PathLike) -> list[Detections]:
     table = _Table()
     try:
         with open(path, encoding="utf-8-sig", newline="") as handle:
-            reader = csv.reader(handle, strict=True)
-            header = [name.strip() for name in next(reader, [])]
-            places = _csv_places(header, path)
-            for cells in reader:
-                if not cells:
-                    continue
-                where = f"{os.fspath(path)}:{reader.line_num}"
-                if len(cells) != len(header):
-                    raise InputError(f"{where}: the line has {len(cells)} columns, the header {len(header)}")
-                _add_csv_line(table, cells, places, where)
+            text = handle.read()
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        header = [name.strip() for name in next(reader, [])]
+        places = _csv_places(header, path)
+        _check_csv_end(text, header, path)
+        for cells in reader:
+            if not cells:
+                continue
+            where = f"{os.fspath(path)}:{reader.line_num}"
+            if len(cells) != len(header):
+                raise InputError(f"{where}: the line has {len(cells)} columns, the header {len(header)}")
+            _add_csv_line(table, cells, places, where)
     except csv.Error as error:
         raise InputError(f"{os.fspath(path)}:{reader.line_num}: it is not valid CSV: {error}") from error
     except UnicodeDecodeError as error:
@@ -348,6 +370,16 @@ def _csv_places(header: Sequence[str], path: PathLike) -> dict[str, int]:
                 f"{os.fspath(path)}:1: there is no column {name}: {', '.join(CSV_COLUMNS[:-1])} are needed"
             )
     return {name: header.index(name) for name in CSV_COLUMNS if name in header}
+
+
+def _check_csv_end(text: str, header: Sequence[str], path: PathLike) -> None:
+    """Refuse a table of ours that ends within a line: its last number may be half of one, and still be a number."""
+    if tuple(header) == CSV_COLUMNS and not text.endswith(("\n", "\r")):
+        n_lines = text.count("\n") + 1
+        raise InputError(
+            f"{os.fspath(path)}:{n_lines}: the last line has no end, so the file may be cut off: eesvm "
+            "ends every line that it writes; if the file is whole, add the line end"
+        )
 
 
 def _add_csv_line(table: _Table, cells: Sequence[str], places: Mapping[str, int], where: str) -> None:

@@ -22,7 +22,7 @@ from eesvm.cli.train import open_data
 from eesvm.datasets import FORMATS
 from eesvm.datasets._detect import detect_format
 from eesvm.datasets.coco import annotation_files
-from eesvm.detection_files import read_annotation_ids, read_detections
+from eesvm.detection_files import locate_detections, read_annotation_ids, read_detections
 from eesvm.metrics import (
     PROTOCOLS,
     DetectionReport,
@@ -38,7 +38,8 @@ from eesvm.structures import Dataset, Detections
 _EVERY = "all"
 _HELP = """\
 DETECTIONS is a .csv with the columns image_id, class, score, x1, y1, x2, y2 (half-open boxes), COCO results as .json,
-or a folder with VOC's comp3_det_test_CLASS.txt files. DATA is what `eesvm data info` takes, or the word scenes.
+a folder with VOC's comp3_det_test_CLASS.txt files, or the folder that `eesvm detect` wrote. DATA is what `eesvm data
+info` takes, or the word scenes.
 
 voc07   PASCAL VOC until 2009: mean precision at recalls 0, 0.1, ..., 1
 voc10   PASCAL VOC since 2010: area under the monotone precision-recall curve
@@ -76,10 +77,15 @@ def add_parser(verbs: Parsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet or arguments.json)
+    if arguments.intervals and arguments.protocol == "coco":
+        raise InputError("--intervals is not for --protocol coco: intervals are made for VOC and ILSVRC")
     if arguments.output is not None:
         check_output_folder(arguments.output, arguments.overwrite)
-    truth, ids = _open(arguments)
-    detections = read_detections(arguments.detections, ids)
+    place = locate_detections(arguments.detections)
+    truth, ids = _open(arguments, place)
+    detections = read_detections(place, ids)
+    if place != Path(arguments.detections):
+        screen.note(f"of the folder {arguments.detections}, {place} is read")
     truth, detections = _judged(truth, detections, screen)
     classes = arguments.classes.split(",") if arguments.classes else None
     reports = _evaluate(truth, detections, classes, arguments, screen)
@@ -93,6 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
         classes=classes,
     )
     _print(truth, reports, errors, screen)
+    if arguments.split is None:
+        _note_empty_images(truth, detections, screen)
     if arguments.json:
         _print_json(reports, errors)
     if arguments.output is not None:
@@ -103,12 +111,12 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _open(arguments: argparse.Namespace) -> tuple[Dataset, dict[str, Any] | None]:
+def _open(arguments: argparse.Namespace, detections: Path) -> tuple[Dataset, dict[str, Any] | None]:
     """The truth, and of COCO data the ids by which results speak of images and categories."""
     root = Path(arguments.data)
     format = arguments.format or (detect_format(root) if root.exists() else None)
     truth = open_data(arguments.data, format, arguments.split, arguments.strict)
-    if not root.exists() or format != "coco" or Path(arguments.detections).suffix.lower() != ".json":
+    if not root.exists() or format != "coco" or detections.suffix.lower() != ".json":
         return truth, None
     return truth, read_annotation_ids(annotation_files(root, arguments.split))
 
@@ -160,6 +168,24 @@ def _print(truth: Dataset, reports: list[DetectionReport], errors: ErrorBreakdow
     if truth.problems:
         n = len(truth.problems)
         screen.note(f"the annotations have {n:,} problem{'s' * (n > 1)}: see `eesvm data info`")
+
+
+def _note_empty_images(truth: Dataset, detections: list[Detections], screen: Screen) -> None:
+    """Who forgets --split has every object of the other splits counted as missed; that is not to go unseen."""
+    known = {record.image_id for record in truth}
+    seen = {found.image_id for found in detections if len(found)}
+    # Not the halves "test=1" and "test=-1" of a list of one class: what they hold was chosen by what it shows.
+    splits = {name: known.intersection(ids) for name, ids in truth.splits.items() if "=" not in name}
+    homes = [name for name, ids in splits.items() if seen and seen <= ids < known]
+    if not homes and (not splits or 2 * len(seen) > len(known)):
+        return
+    text = f"{len(known - seen):,} of {len(known):,} images have no detections, and their objects count as missed"
+    if homes:
+        home = min(homes, key=lambda name: (len(splits[name]), len(name), name))
+        text += f": all detections are in the split {home}; if only that was searched, add --split {home}"
+    else:
+        text += ": if only one split was searched, choose it by --split"
+    screen.note(text)
 
 
 def _print_json(reports: list[DetectionReport], errors: ErrorBreakdown) -> None:

@@ -55,6 +55,10 @@ class FalsePositive(NamedTuple):
     iou: float  # with the object that the kind is about; of background, with the nearest object of its class
     instance: int  # `Instance.index` of that object, -1 for background
     instance_class: str  # "" for background
+    x1: float  # its box
+    y1: float
+    x2: float
+    y2: float
 
 
 class MissedObject(NamedTuple):
@@ -217,6 +221,7 @@ def _list_false(
         overlap[rows].tolist(),
         [-1 if k < 0 else tables.objects.instances[k].index for k in partner[rows].tolist()],
         ["" if k < 0 else tables.objects.instances[k].class_name for k in partner[rows].tolist()],
+        *found.boxes[rows].T.tolist(),
     )
     return tuple(map(FalsePositive._make, zip(*columns, strict=True)))
 

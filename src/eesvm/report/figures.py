@@ -150,24 +150,32 @@ def precision_recall_curves(
 
 
 def detection_curves(report: DetectionReport) -> Figure:
-    """Precision over recall of each class; of many classes only the three best and the three worst are named."""
+    """Precision over recall of each class; of many classes only the three best and the three worst are named.
+
+    The curve is the monotone one that average precision is about: at each recall the highest precision there or
+    beyond. Thin behind those that are named are the precisions themselves. COCO's curves are those of its lowest IoU.
+    """
+    from matplotlib.collections import LineCollection
+
     figure, axes = _canvas()
     drawn = [found for found in report.classes if found.n_objects]
     ranked = sorted(drawn, key=lambda found: -found.average_precision)
     named = ranked if len(ranked) <= len(_LINES) else [*ranked[:3], *ranked[-3:]]
     for found in drawn:
         if found not in named:
-            axes.plot(*_curve(found), color=_PALE, lw=1.0, zorder=1)
+            axes.plot(*_monotone(found), ds="steps-pre", color=_PALE, lw=1.0, zorder=1)
     for (colour, style), found in zip(_LINES, named, strict=False):
-        label = f"{_short(found.class_name)} (AP {100 * found.average_precision:.1f})"
-        axes.plot(*_curve(found), color=colour, ls=style, lw=1.8, label=label, zorder=2)
+        label = f"{_short(found.class_name)} ({_precision_text(report, found)})"
+        axes.plot(*_monotone(found), ds="steps-pre", color=colour, ls=style, lw=1.8, label=label, zorder=3)
+        if report.protocol != "coco":  # whose code gives the monotone curve only
+            raw = np.stack([found.curve.recall, found.curve.precision], axis=1)
+            axes.add_collection(LineCollection([raw], colors=colour, linewidths=0.7, alpha=0.4, zorder=2))
     axes.set(xlim=(0, 1.01), ylim=(0, 1.03), xlabel="recall", ylabel="precision")
     if not drawn:
         axes.text(0.5, 0.5, "there is no object to find", transform=axes.transAxes, ha="center", color=_GREY)
         return figure
-    many = "" if named is ranked else f" ({len(drawn)} classes, the best and the worst are named)"
-    title = f"{report.protocol}: mean average precision {100 * report.mean_average_precision:.1f}{many}"
-    axes.set_title(title, loc="left", fontsize=11)
+    many = "" if named is ranked else f"\n({len(drawn)} classes, the best and the worst are named)"
+    axes.set_title(_detection_title(report) + many, loc="left", fontsize=11)
     _legend_below(figure, axes)
     return figure
 
@@ -235,12 +243,29 @@ def _legend_below(figure: Figure, axes: Axes) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=9)
 
 
-def _curve(found: ClassReport) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Recall and precision from the first detection on, and straight down where recall ends."""
+def _monotone(found: ClassReport) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Recall, and the highest precision at that recall or beyond, as steps from 0; straight down where recall ends."""
     curve = found.curve
     if not len(curve.recall):
         return np.zeros(1), np.zeros(1)
-    return np.append(curve.recall, curve.recall[-1]), np.append(curve.precision, 0.0)
+    highest = np.maximum.accumulate(curve.precision[::-1])[::-1]
+    recall = np.concatenate([[0.0], curve.recall, curve.recall[-1:]])
+    return recall, np.concatenate([highest[:1], highest, [0.0]])
+
+
+def _precision_text(report: DetectionReport, found: ClassReport) -> str:
+    """Average precision of the curve, and that of COCO, which is a mean over other curves, too."""
+    average = f"{100 * found.average_precision:.1f}"
+    return f"AP {average}" if report.iou is not None else f"AP50 {100 * found.values['AP50']:.1f}, COCO AP {average}"
+
+
+def _detection_title(report: DetectionReport) -> str:
+    """Whose curves these are, and the mean over the classes."""
+    average = f"{100 * report.mean_average_precision:.1f}"
+    if report.iou is not None:
+        return f"{report.protocol}, IoU {report.iou:g}: mean average precision {average}"
+    at_half = f"{100 * report.values['AP50']:.1f}"
+    return f"coco: curves at IoU 0.5, mean AP50 {at_half}\nCOCO AP, the mean over IoU 0.5 to 0.95: {average}"
 
 
 def _whole_numbers() -> Locator:
