@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,6 +26,7 @@ from eesvm.detection_transfer import (
     hand_on,
     measure_transfer,
     vote_weights,
+    why_nothing_compared,
     with_consensus,
 )
 from eesvm.detector import ExemplarDetector
@@ -32,6 +34,7 @@ from eesvm.detector_model import Ensemble
 from eesvm.exemplar_annotations import annotate as annotate_all
 from eesvm.images import read_image, read_index_image
 from eesvm.masks import rle_to_mask
+from eesvm.report.transfer_pictures import grid, panel
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance
 from eesvm.transfer import annotate, transfer, transfer_consensus
 from eesvm.transfer_files import coco_names, index_image, write_coco_transfer
@@ -77,6 +80,11 @@ def near(place, detector):
 def run(place, out, *arguments, detections="near.csv", status=0):
     names = [str(place / "model"), str(place / detections), str(place / "data"), "--split", "test", "-o", str(out)]
     assert main(["transfer", *names, *map(str, arguments)]) == status
+
+
+def rows_of(one, rows):
+    columns = (one.boxes, one.scores, one.class_names, one.exemplars)
+    return Detections(one.image_id, *(column[rows] for column in columns))
 
 
 def fails(capsys, *arguments):
@@ -246,6 +254,8 @@ def test_consensus(capsys, tmp_path, place, detector):
     write_csv_detections(place / "other.csv", other)
     run(place, tmp_path / "two", "--consensus", 2, "--pictures", 0, "--no-quality", "--top", 5, detections="other.csv")
     assert "windows is not the winner in the file: " in capsys.readouterr().out
+    run(place, tmp_path / "three", "--consensus", 2, "--pictures", 0, "--top", 1, detections="other.csv")
+    assert "the best exemplar of 1 of 1 window is not the winner in the file: " in capsys.readouterr().out
     names = [place / "model", place / "other.csv", place / "data", "-o", tmp_path / "x", "--consensus", 2]
     assert fails(capsys, *names, "--calibrator", "single-svm") == (
         "the calibrator single-svm has no exemplars: choose another one"
@@ -254,6 +264,86 @@ def test_consensus(capsys, tmp_path, place, detector):
         "the calibrator cooccurrence scores a window by what fires around it"
     )
     assert not (tmp_path / "x").exists()
+
+
+@pytest.fixture
+def texts(monkeypatch):
+    """The texts of the panels, in the order in which they are drawn, and at last those of the sheet."""
+    kept = []
+    real_panel, real_grid = panel, grid
+
+    def keep_panel(*arguments, captions):
+        kept.append(tuple(captions))
+        return real_panel(*arguments, captions=captions)
+
+    def keep_grid(pictures, columns, height, captions, title, **others):
+        kept.append((title, *captions))
+        return real_grid(pictures, columns, height, captions, title, **others)
+
+    monkeypatch.setattr("eesvm.cli.transfer.panel", keep_panel)
+    monkeypatch.setattr("eesvm.cli.transfer.grid", keep_grid)
+    return kept
+
+
+def test_what_stands_below_the_pictures(capsys, tmp_path, place, detector, near, texts):
+    scores = [1.0, 0.99999, 0.9996, 0.5631][: len(near[0])]
+    assert len(scores) > 2
+    one = replace(rows_of(near[0], np.arange(len(scores))), scores=np.array(scores))
+    write_csv_detections(tmp_path / "one.csv", [one])
+    run(place, tmp_path / "out", "--no-quality", detections=tmp_path / "one.csv")
+    assert "pictures show" not in capsys.readouterr().out
+    *panels, (title, *captions) = texts
+    shown = ["1", ">0.9999", "0.9996", "0.563"]
+    assert title == "Detections in green, the exemplars that won them in yellow."
+    for k, name in enumerate(one.class_names):
+        winner = detector.exemplars_[one.exemplars[k]]
+        origin = f"{winner.image_id}, object {winner.index + 1}"
+        assert panels[k] == (f"test_0000\n{name} {shown[k]}", f"winning exemplar\n{origin}", "transferred")
+        assert captions[k] == f"{k + 1}: {name} {shown[k]}\n{origin}"
+
+
+def test_pictures_of_a_vote_say_that_they_show_the_winner(capsys, tmp_path, place, detector, texts):
+    test = open_dataset(place / "data", split="test")
+    found = read_detections(place / "found" / "detections.csv")
+    chosen = with_consensus(choose_detections(detector.exemplars_, found, test), detector, 3)
+    arguments = ["--consensus", 2, "--pictures", 3, "--no-quality"]
+    run(place, tmp_path / "a", *arguments, detections="found/detections.csv")
+    said = "pictures show the winning exemplars; the votes that were handed on are in pictures/*_panel.png"
+    assert f"note: the {said}\n" in capsys.readouterr().out
+    *panels, (title, *_) = texts
+    assert title.endswith(f"\nThe {said}.")
+    assert all(re.fullmatch(r"vote of 2(, 1 silent)?", third) for _, _, third in panels)
+    # Winners that are not among the two best.
+    texts.clear()
+    other = [replace(one, exemplars=np.array([v[2] for v in image.voters])) for image, one in zip(chosen, found, strict=True)]  # fmt: skip
+    write_csv_detections(tmp_path / "other.csv", other)
+    run(place, tmp_path / "b", *arguments, detections=tmp_path / "other.csv")
+    *panels, _ = texts
+    assert len(panels) == 3
+    assert all(re.fullmatch(r"vote of 2(, 1 silent)?\nwithout the winner", third) for _, _, third in panels)
+
+
+@pytest.mark.parametrize(
+    ("winner", "scores", "text"),
+    [
+        (0, (0.9, 0.5, 0.1), "vote of 3"),
+        (1, (0.9, 0.5, -0.1), "vote of 3, 1 silent"),
+        (2, (0.9, 0.5, -0.1), "vote of 3, 1 silent\nwithout the winner"),
+        (1, (-0.2, -0.5, -1), "vote of 3, 2 silent\nwithout the winner"),
+        (3, (0.9, 0.5, 0.1), "vote of 3\nwithout the winner"),
+    ],
+)
+def test_who_is_silent_is_no_voter(tmp_path, place, near, texts, monkeypatch, winner, scores, text):
+    def voted(chosen, *_, **__):
+        (one,) = chosen
+        return [replace(one, voters=((0, 1, 2),), scores=(scores,))]
+
+    monkeypatch.setattr("eesvm.cli.transfer.with_consensus", voted)
+    name = ExemplarDetector.load(place / "model").exemplars_[0].class_name
+    found = Detections(near[0].image_id, near[0].boxes[:1], np.array([0.5]), np.array([name]), np.array([winner]))
+    write_csv_detections(tmp_path / "one.csv", [found])
+    run(place, tmp_path / "out", "--consensus", 3, "--no-quality", "--quiet", detections=tmp_path / "one.csv")
+    assert texts[0][2] == text
 
 
 def test_moved_boxes_are_not_the_windows_that_were_won(capsys, tmp_path, place):
@@ -412,7 +502,7 @@ def test_unreadable_images_cost_their_pictures_alone(capsys, tmp_path, place, de
     arguments = [place / "model", place / "near.csv", folder, "-o", tmp_path / "out", "--consensus", "2"]
     assert main(["transfer", *map(str, arguments)]) == 0
     text = capsys.readouterr().out
-    assert "note: no detection overlaps an annotated object" in text
+    assert "note: no object is annotated in these images, so there is nothing to compare with\n" in text
     assert text.count(f"  {broken}: ") >= 1
     assert "test_0005: the image is not among those given" in text
     document = json.loads((tmp_path / "out" / "annotations.json").read_text())
@@ -440,6 +530,74 @@ def test_a_model_that_has_little_to_hand_on(capsys, tmp_path, place, near):
     assert fails(capsys, *arguments, "-o", tmp_path / "two") == (
         f"{gone}: there is no such file, but model.json lists it"
     )
+
+
+def test_why_nothing_is_compared(capsys, tmp_path, place, detector, near):
+    """No objects, no overlap, and nothing in common are three things, and each is called by its name."""
+    bare = [ExemplarAnnotation(one.class_name, one.image_id, one.index, one.box) for one in detector.exemplars_]
+    records = [
+        replace(record, instances=tuple(replace(i, mask=None, parts=(), pose=None) for i in record.instances))
+        for record in open_dataset(place / "data", split="test")
+    ]
+    chosen = choose_detections(bare, near, records)
+    assert measure_transfer(bare, chosen) is None
+    n = sum(map(len, near))
+    assert why_nothing_compared(chosen) == (
+        f"{n} detections overlap an annotated object of the same class, but there is nothing to compare: no mask, part, "
+        "pose or label is known of both the exemplars and the objects"
+    )
+    assert why_nothing_compared(choose_detections(bare, near, records, top=1)).startswith("1 detection overlaps an ")
+    moved = [replace(one, boxes=np.array([[0.0, 0, 4, 4]] * len(one))) for one in near]
+    assert why_nothing_compared(choose_detections(bare, moved, records)) == (
+        "no detection overlaps an annotated object of its class by 0.5, so there is nothing to compare with"
+    )
+    crowds = [replace(r, instances=tuple(replace(i, is_crowd=True) for i in r.instances)) for r in records]
+    for empty in (crowds, [replace(record, instances=()) for record in records]):
+        assert why_nothing_compared(choose_detections(bare, near, empty)) == (
+            "no object is annotated in these images, so there is nothing to compare with"
+        )
+    # The command says it, too.
+    write_csv_detections(tmp_path / "moved.csv", moved)
+    run(place, tmp_path / "out", "--pictures", 0, detections=tmp_path / "moved.csv")
+    assert "note: no detection overlaps an annotated object of its class by 0.5, so there" in capsys.readouterr().out
+
+
+def test_an_id_in_the_file_of_the_exemplar_is_nothing_that_is_handed_on(capsys, tmp_path, place, near, texts):
+    bare = ExemplarDetector.load(place / "model")
+    for model in bare.models_:
+        model.annotations = tuple(
+            ExemplarAnnotation(one.class_name, one.image_id, one.index, one.box, metadata={"annotation_id": k, **own})
+            for k, one in enumerate(model.annotations)
+            for own in [{"digit": 4} if one.class_name == CLASSES[0] else {}]
+        )
+    bare.save(tmp_path / "bare")
+    found = [rows_of(one, np.flatnonzero(one.class_names == name)[:1]) for name in CLASSES[1::-1] for one in near]
+    rest = [str(place / "data"), "--split", "test", "--no-quality", "--top", "1"]
+    for k, name in enumerate(CLASSES[1::-1]):
+        one = next(each for each in found if len(each) and each.class_names[0] == name)
+        write_csv_detections(tmp_path / f"{k}.csv", [one])
+        assert main(["transfer", str(tmp_path / "bare"), str(tmp_path / f"{k}.csv"), *rest, "-o", str(tmp_path / f"{k}")]) == 0  # fmt: skip
+        text = capsys.readouterr().out
+        assert ("the exemplars of the model have boxes alone" in text) == (k == 0)
+        assert ("with metadata" in text) == (k == 1)
+        assert texts[2 * k][2] == ("transferred\nnothing but the box", "transferred\nlabels alone")[k]
+
+
+def test_notes_about_a_single_thing(capsys, tmp_path, place, detector, near):
+    winner = detector.exemplars_[0]
+    own = Detections(
+        winner.image_id, np.array([winner.box] * 2), np.array([0.9, 0.8]), np.array([winner.class_name] * 2),
+        np.array([0, -1]),
+    )  # fmt: skip
+    write_csv_detections(tmp_path / "own.csv", [own])
+    names = [place / "model", tmp_path / "own.csv", place / "data", "--pictures", 0, "-o", tmp_path / "own"]
+    assert main(["transfer", *map(str, names)]) == 0
+    text = capsys.readouterr().out
+    assert "note: 1 detection names no exemplar and is left out\n" in text
+    assert "note: 1 detection lies in the image of its own exemplar, which flatters the comparison\n" in text
+    write_csv_detections(tmp_path / "many.csv", [rows_of(near[0], np.zeros(255, dtype=int))])
+    run(place, tmp_path / "many", "--masks", "--pictures", 0, "--no-quality", detections=tmp_path / "many.csv")
+    assert "note: 1 annotation is not in the masks: an image numbers at most 254\n" in capsys.readouterr().out
 
 
 def test_help_has_an_example():

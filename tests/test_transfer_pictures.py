@@ -61,6 +61,14 @@ def test_without_a_mask_the_box_is_yellow_and_without_a_picture_only_lines_are_d
     assert is_colour(bare, YELLOW).any()
 
 
+def test_without_a_mask_the_detection_shines_through():
+    """An exemplar that fills the box would otherwise hide what was detected."""
+    picture = superimposed(scene(), (50, 20, 130, 60), exemplar(mask=None), context=None, height=None)
+    assert tuple(picture[40, 110]) == (45, 45, 145)  # half of each
+    masked = superimposed(scene(), (50, 20, 130, 60), exemplar(), context=None, height=None)
+    assert tuple(masked[40, 70]) == (18, 18, 178)
+
+
 def test_a_picture_that_was_made_smaller_still_covers_the_object():
     halves = np.zeros((10, 20, 3), dtype=np.uint8)
     halves[:, 10:] = BLUE
@@ -102,6 +110,17 @@ def test_panels_show_detection_exemplar_and_mask_side_by_side():
         assert panel(scene(), (50, 20, 130, 60), bare, height=64).shape[0] == 64 + 16
 
 
+def test_where_nothing_can_be_drawn_the_third_picture_is_not_the_first_again():
+    bare = exemplar(mask=None, metadata={"subcategory": "pug"})
+    picture = panel(scene(), (50, 20, 130, 60), bare, context=0, height=100)
+    detection, transferred = picture[8:108, 8:208], picture[8:108, 424:624]
+    assert tuple(detection[50, 100]) == GREY
+    assert transferred[50, 100].min() > 150
+    assert is_colour(transferred, GREEN)[50, :2].all()
+    parts = exemplar(mask=None, parts=(Part("head", np.array([10.0, 8, 20, 20])),))
+    assert tuple(panel(scene(), (50, 20, 130, 60), parts, context=0, height=100)[98, 424 + 150]) == GREY
+
+
 def test_a_consensus_can_be_shown():
     image = scene()
     both = [exemplar(), exemplar(mask=np.ones((20, 40), dtype=bool))]
@@ -127,6 +146,51 @@ def test_grids():
     assert titled.shape[1] == sheet.shape[1]
 
 
+def text_rows(sheet, start):
+    """Heights at which there are letters, as pieces: how many lines a text has."""
+    is_written = (sheet[start:] < 128).any(axis=(1, 2))
+    return int((np.diff(np.concatenate([[False], is_written]).astype(int)) == 1).sum())
+
+
+@pytest.mark.parametrize(
+    ("caption", "n_lines"),
+    [
+        ("MMM", 1),
+        ("MMM\nMMM", 2),
+        ("MMMMM MMMMM", 2),
+        ("MMMMM-MMMMM", 2),
+        ("MM MM MM MM", 2),
+        ("MMMMMMMMMM", 2),
+        ("MMMMM MMMMM\nMMM", 3),
+        ("M" * 100, 4),
+    ],
+)
+def test_long_captions_are_broken_instead_of_cut(caption, n_lines):
+    white = np.full((50, 60, 3), 255, dtype=np.uint8)
+    sheet = grid([white], height=50, captions=[caption])
+    assert sheet.shape[1] == 60 + 16
+    assert text_rows(sheet, 0) == n_lines
+    assert not (sheet[:, :6] < 128).any()
+    assert not (sheet[:, -6:] < 128).any()
+
+
+def test_captions_without_the_font_of_matplotlib(monkeypatch, tmp_path):
+    """Some systems keep its fonts elsewhere."""
+    monkeypatch.setattr("matplotlib.get_data_path", lambda: str(tmp_path))
+    white = np.full((50, 60, 3), 255, dtype=np.uint8)
+    assert text_rows(grid([white], height=50, captions=["MMM"]), 0) == 1
+
+
+def test_narrow_pictures_get_room_for_their_captions():
+    narrow = np.full((50, 20, 3), 255, dtype=np.uint8)
+    sheet = grid([narrow, narrow], 2, 50, ["one line", "two\nlines"], "a title\nof two lines", min_width=80)
+    assert sheet.shape[1] == 2 * 80 + 24
+    assert text_rows(sheet[:, :88], 35) == 1
+    assert text_rows(sheet[:, 96:], 35) == 2
+    panels = [panel(scene(20, 100), (2, 2, 18, 98), exemplar(), captions=texts) for texts in ((), "abc")]
+    assert panels[0].shape[1] < panels[1].shape[1]
+
+
 def test_pictures_can_be_written(tmp_path):
     picture = panel(scene(), (50, 20, 130, 60), exemplar(), captions=["test", "exemplar", "mask"])
     write_image(tmp_path / "panel.png", picture)
@@ -141,6 +205,7 @@ def test_pictures_can_be_written(tmp_path):
         (lambda: grid([scene()[:, :, 0]]), "`image` must be uint8 of shape (height, width, 3), got uint8 (100, 200)"),
         (lambda: superimposed(scene(), (0, 0, 9, 9), exemplar(), alpha=2), "`alpha` must be <= 1, got 2"),
         (lambda: superimposed(scene(), (0, 0, 0, 9), exemplar()), "`box` must have an area, got 0, 0, 0, 9"),
+        (lambda: grid([scene()], min_width=-1), "`min_width` must be >= 0, got -1"),
         (lambda: panel(scene(), (0, 0, 9, 9), exemplar(), height=3), "`height` must be >= 16, got 3"),
     ],
 )

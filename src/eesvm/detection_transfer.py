@@ -174,7 +174,8 @@ def measure_transfer(
     """How good the annotations are, beside those of random exemplars and the whole box; None where nothing is known.
 
     A detection counts where it overlaps an object of its class by `iou`. Where several exemplars speak for detections,
-    their vote is a row of its own. A mask of the truth that cannot be read is a problem, and no mask.
+    their vote is a row of its own. A mask of the truth that cannot be read is a problem, and no mask. Why the result is
+    None is what `why_nothing_compared` says.
 
     Parameters
     ----------
@@ -208,6 +209,21 @@ def measure_transfer(
         )
     except NothingToCompareError:
         return None
+
+
+def why_nothing_compared(chosen: Sequence[ImageDetections], iou: float = 0.5) -> str:
+    """Why `measure_transfer` gives None for these detections: a sentence without its full stop."""
+    if not any(not each.is_crowd for one in chosen for each in one.record.instances):
+        return "no object is annotated in these images, so there is nothing to compare with"
+    matched = [each for one in chosen for each in matched_instances(one.detections, one.record, iou)]
+    n_matched = sum(each is not None for each in matched)
+    if not n_matched:
+        return f"no detection overlaps an annotated object of its class by {iou:g}, so there is nothing to compare with"
+    overlap = "1 detection overlaps" if n_matched == 1 else f"{n_matched:,} detections overlap"
+    return (
+        f"{overlap} an annotated object of the same class, but there is nothing to compare: no mask, part, pose or "
+        "label is known of both the exemplars and the objects"
+    )
 
 
 def check_winners(found: Detections, exemplars: Sequence[ExemplarAnnotation]) -> None:

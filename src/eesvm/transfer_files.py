@@ -127,7 +127,7 @@ def voc_xml(
             mask=annotation.whole_mask if annotation.mask is not None else None,
             parts=annotation.parts,
             pose=annotation.pose,
-            metadata={**plain_json(_labels(annotation)), **extras},
+            metadata={**plain_json(handed_labels(annotation)), **extras},
         )
         instances.append(instance)
     return annotation_xml(replace(record, instances=tuple(instances)), file_name, "transferred by eesvm")
@@ -153,6 +153,11 @@ def index_image(record: ImageRecord, annotations: Sequence[TransferredAnnotation
 def file_stem(image_id: str, names: CocoNames) -> str:
     """A relative path for files about an image: its id, or its number where the id would lead elsewhere."""
     return image_id if safe_name(image_id) == image_id else f"image_{names.images[image_id]}"
+
+
+def handed_labels(annotation: TransferredAnnotation) -> dict[str, Any]:
+    """The metadata without the id that the exemplar's annotation has in its own file: it is no label."""
+    return {key: value for key, value in annotation.metadata.items() if key != _OWN_ID}
 
 
 def _image_entry(record: ImageRecord, names: CocoNames) -> dict[str, Any]:
@@ -181,7 +186,7 @@ def _entry(
         "pose": annotation.pose,
         _SUBCATEGORY: annotation.subcategory,
         "parts": [{"name": part.name, "bbox": coco_box(part.box)} for part in annotation.parts],
-        "attributes": {key: value for key, value in _labels(annotation).items() if key != _SUBCATEGORY},
+        "attributes": {key: value for key, value in handed_labels(annotation).items() if key != _SUBCATEGORY},
         **_keypoints(annotation, names.keypoints.get(class_name, ())),
         **_votes(image, row, annotation.agreement, exemplars),
     }
@@ -223,11 +228,6 @@ def _votes(
         "attributes": dict(agreement.metadata),
     }
     return {"votes": votes, "agreement": {key: share for key, share in shares.items() if share}}
-
-
-def _labels(annotation: TransferredAnnotation) -> dict[str, Any]:
-    """The metadata without the id that the exemplar's annotation has in its own file: it is no label."""
-    return {key: value for key, value in annotation.metadata.items() if key != _OWN_ID}
 
 
 def _identity(number: int, exemplars: Sequence[ExemplarAnnotation]) -> dict[str, Any]:

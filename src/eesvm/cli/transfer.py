@@ -34,11 +34,13 @@ from eesvm.detection_transfer import (
     classes_with_moved_boxes,
     hand_on,
     measure_transfer,
+    why_nothing_compared,
     with_consensus,
 )
 from eesvm.detector import ExemplarDetector
 from eesvm.images import write_image, write_picture
-from eesvm.report.transfer_pictures import grid, panel, superimposed
+from eesvm.report.report_texts import counted
+from eesvm.report.transfer_pictures import grid, is_drawn, panel, superimposed
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Problem
 from eesvm.training_windows import StageProgress
 from eesvm.transfer import TransferredAnnotation
@@ -48,6 +50,7 @@ from eesvm.transfer_files import (
     Handed,
     coco_names,
     file_stem,
+    handed_labels,
     index_image,
     voc_xml,
     write_coco_transfer,
@@ -55,7 +58,9 @@ from eesvm.transfer_files import (
 from eesvm.transfer_quality import TransferQuality
 
 _HANDED = ("mask", "parts", "keypoints", "pose", "metadata")
-_SHEET, _SHEET_COLUMNS = "contact_sheet.png", 5
+_SHEET, _SHEET_COLUMNS, _SHEET_HEIGHT, _SHEET_WIDTH = "contact_sheet.png", 5, 176, 200  # the last two of a picture
+_SHEET_TITLE = "Detections in green, the exemplars that won them in yellow."
+_WINNERS_SHOWN = "pictures show the winning exemplars; the votes that were handed on are in pictures/*_panel.png"
 _MOST_PICTURES = 500
 _HELP = """\
 MODEL is what `eesvm train` wrote, DETECTIONS the .csv or .json file that `eesvm detect` made with it; VOC text files do
@@ -67,7 +72,8 @@ pictures/ of the best detections (detection in green, exemplar laid over it in y
 pixels number the annotations of an image from 1, and with --voc annotations as VOC's XML. Where IMAGES are annotated,
 quality.csv and quality.md say how good masks, parts and labels are, beside random exemplars and the whole box.
 
---consensus K lets the K best calibrated exemplars of each window vote, by their scores.
+--consensus K lets the K best calibrated exemplars of each window vote, by their scores. Pictures still show the winner;
+the vote is the third picture of each panel.
 
 example:
   eesvm detect model scenes --split test -o detections.csv
@@ -133,7 +139,7 @@ def run(arguments: argparse.Namespace) -> int:
     _report(job, found, quality, screen)
     report_problems(job.problems, screen)
     screen.say(f"\nwritten to {arguments.output}: {', '.join(written)}")
-    if _SHEET in written:
+    if job.has_sheet:
         screen.say(f"look at {Path(arguments.output) / _SHEET} first")
     return 0
 
@@ -150,6 +156,7 @@ class _Job:
     chosen: list[ImageDetections] = field(default_factory=list)
     names: CocoNames = field(default_factory=lambda: CocoNames({}, {}, {}, {}))
     counts: Counter[str] = field(default_factory=Counter)  # of annotations that have each thing
+    has_sheet: bool = False
 
     def stage(self, name: str) -> Callable[[int, int], object] | None:
         return None if self.progress is None else partial(self.progress, name)
@@ -196,7 +203,7 @@ def _handed(job: _Job, folder: Path) -> Iterator[Handed]:
             progress(done, len(job.chosen))
         annotations = hand_on(job.exemplars, image)
         for annotation in annotations:
-            job.counts.update(set(_HANDED).difference(annotation.missing))
+            job.counts.update(_things(annotation))
         stem = file_stem(image.record.image_id, job.names)
         picture = index_image(image.record, annotations) if job.arguments.masks else None
         if picture is not None:
@@ -229,7 +236,10 @@ def _draw(job: _Job, folder: Path) -> None:
                 progress(len(drawn), len(ranks))
     if drawn:
         pictures, captions = zip(*(drawn[rank] for rank in sorted(drawn)), strict=True)
-        write_image(folder / _SHEET, grid(pictures, columns=_SHEET_COLUMNS, height=176, captions=captions))
+        title = _SHEET_TITLE if job.arguments.consensus is None else f"{_SHEET_TITLE}\nThe {_WINNERS_SHOWN}."
+        sheet = grid(pictures, _SHEET_COLUMNS, _SHEET_HEIGHT, captions, title, min_width=_SHEET_WIDTH)
+        write_image(folder / _SHEET, sheet)
+        job.has_sheet = True
 
 
 def _draw_one(
@@ -243,13 +253,43 @@ def _draw_one(
 ) -> tuple[NDArray[np.uint8], str]:
     """Write both pictures of a detection; returns the one for the sheet and the text below it."""
     found, winner = image.detections, job.exemplars[int(image.detections.exemplars[row])]
-    text, origin = f"{found.class_names[row]} {found.scores[row]:.3g}", f"{winner.image_id}/{winner.index}"
+    text = f"{found.class_names[row]} {_score_text(float(found.scores[row]))}"
+    origin = f"{winner.image_id}, object {winner.index + 1}"
     laid = superimposed(pixels, found.boxes[row], winner)
-    captions = (f"{found.image_id}: {text}", origin, "transferred")
+    captions = (f"{found.image_id}\n{text}", f"winning exemplar\n{origin}", _handed_text(image, row, handed))
     beside = panel(pixels, found.boxes[row], winner, handed, captions=captions)
     write_image(_made(folder / f"{rank:04d}.png"), laid)
     write_image(folder / f"{rank:04d}_panel.png", beside)
-    return laid, f"{rank}: {text}, {origin}"
+    return laid, f"{rank}: {text}\n{origin}"
+
+
+def _score_text(score: float) -> str:
+    """Three digits, or four where three would make a 1 of what is less."""
+    for text in (f"{score:.3g}", f"{score:.4g}"):
+        if score >= 1 or float(text) != 1:
+            return text
+    return ">0.9999"
+
+
+def _handed_text(image: ImageDetections, row: int, handed: TransferredAnnotation) -> str:
+    """What the picture of what was handed on is called: by whom, and what of it cannot be seen."""
+    lines = ["transferred"]
+    voters, winner = image.voters[row], int(image.detections.exemplars[row])
+    if voters != (winner,):
+        speaking = [voter for voter, weight in zip(voters, image.weights[row], strict=True) if weight > 0]
+        n_silent = len(voters) - len(speaking)
+        lines = [f"vote of {len(voters)}" + (f", {n_silent} silent" if n_silent else "")]
+        if winner not in speaking:
+            lines.append("without the winner")
+    if not is_drawn(handed):
+        lines.append("labels alone" if _things(handed) else "nothing but the box")
+    return "\n".join(lines)
+
+
+def _things(handed: TransferredAnnotation) -> set[str]:
+    """What was handed on beside the box."""
+    things = set(_HANDED).difference(handed.missing)
+    return things if handed_labels(handed) else things - {"metadata"}
 
 
 def _measure(job: _Job, folder: Path) -> TransferQuality | None:
@@ -288,11 +328,16 @@ def _report(job: _Job, found: Sequence[Detections], quality: TransferQuality | N
 def _notes(job: _Job, found: Sequence[Detections], quality: TransferQuality | None) -> Iterator[str]:
     n_without = sum(int((one.exemplars < 0).sum()) for one in found)
     if n_without:
-        yield f"{n_without:,} detections name no exemplar and are left out"
+        yield (
+            counted(n_without, "detection names no exemplar and is", "detections name no exemplar and are")
+            + " left out"
+        )
     if not job.counts:
         yield "the exemplars of the model have boxes alone: only their identity was handed on"
     if quality is None and not job.arguments.no_quality:
-        yield "no detection overlaps an annotated object that the annotations could be compared with"
+        yield why_nothing_compared(job.chosen)
+    if job.arguments.consensus is not None and job.has_sheet:
+        yield f"the {_WINNERS_SHOWN}"
     winners = [
         (image, voters[0], winner)
         for image in job.chosen
@@ -302,15 +347,17 @@ def _notes(job: _Job, found: Sequence[Detections], quality: TransferQuality | No
     n_other = sum(best != winner for best, winner in as_proposed)
     if n_other:
         yield (
-            f"the best exemplar of {n_other:,} of {len(as_proposed):,} windows is not the winner in the file: "
+            f"the best exemplar of {n_other:,} of {counted(len(as_proposed), 'window')} is not the winner in the file: "
             "if that was made with another calibrator, name it (--calibrator)"
         )
     n_own = sum(image.record.image_id == job.exemplars[winner].image_id for image, _, winner in winners)
     if n_own and quality is not None:
-        yield f"{n_own:,} detections lie in the image of their own exemplar, which flatters the comparison"
+        lie = counted(n_own, "detection lies in the image of its", "detections lie in the image of their")
+        yield f"{lie} own exemplar, which flatters the comparison"
     n_beyond = sum(max(0, len(image.detections) - MOST_MASKS) for image in job.chosen)
     if n_beyond and job.arguments.masks:
-        yield f"{n_beyond:,} annotations are not in the masks: an image numbers at most {MOST_MASKS}"
+        missing = counted(n_beyond, "annotation is", "annotations are")
+        yield f"{missing} not in the masks: an image numbers at most {MOST_MASKS}"
 
 
 def _made(path: Path) -> Path:

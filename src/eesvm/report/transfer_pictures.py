@@ -3,6 +3,7 @@
 In: RGB images, boxes of detections, annotations of exemplars. Out: RGB arrays, which `images.write_image` writes.
 A detection is framed in green, the exemplar superimposed on it is outlined in yellow: along its mask, or its box where
 it has no mask. `superimposed` shows it in its image, `panel` beside the exemplar and the transferred mask, `grid` many.
+Texts below pictures may have several lines; lines that are too long for their column are broken.
 Absent on purpose: choosing what to show, and any number that is not in the arguments.
 
 Before: `transfer`, `_warping`, `images`. After: `cli`.
@@ -11,7 +12,8 @@ Before: `transfer`, `_warping`, `images`. After: `cli`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +29,8 @@ GREEN, YELLOW, PINK = (0, 230, 0), (255, 225, 0), (255, 90, 220)  # a detection,
 
 _WHITE, _GREY, _PALE, _INK = (255, 255, 255), (150, 150, 150), (236, 236, 236), (34, 34, 34)
 _GAP = 8  # pixels between pictures of a panel or grid
+_MOST_LINES = 4  # of a text below a picture
+_COVER, _COVER_OF_A_BOX = 0.8, 0.5  # how much an exemplar covers the image in its mask, and without one
 
 _Picture = NDArray[np.uint8]
 
@@ -36,7 +40,7 @@ def superimposed(
     box: ArrayLike,
     annotation: ExemplarAnnotation,
     *,
-    alpha: float = 0.8,
+    alpha: float | None = None,
     context: float | None = 0.25,
     height: int | None = 320,
     is_mirrored: bool = False,
@@ -46,10 +50,12 @@ def superimposed(
     Parameters
     ----------
     alpha : how much the exemplar covers the image, from 0 to 1; without a picture of it only the outline is drawn.
+        Default: 0.8 in its mask; 0.5 where it has none and fills the box, so that the detection shines through.
     context : how much of the image is shown around the box, in sides of the box; None shows the whole image.
     height : of the result in pixels; None leaves the pixels as they are.
     """
-    check_number(alpha, "alpha", minimum=0, maximum=1)
+    cover = (_COVER_OF_A_BOX if annotation.mask is None else _COVER) if alpha is None else alpha
+    check_number(cover, "alpha", minimum=0, maximum=1)
     scene = _Scene.of(image, box, context, height)
     canvas = scene.pixels.copy()
     target = Target.of(scene.box, scene.size)
@@ -59,7 +65,7 @@ def superimposed(
     is_shown = np.ones(view.shape[:2], dtype=bool) if handed.mask is None else handed.mask
     if annotation.picture is not None:
         exemplar = _warped_picture(annotation, scene.box, inside, is_mirrored)
-        mixed = (1 - alpha) * view + alpha * exemplar
+        mixed = (1 - cover) * view + cover * exemplar
         view[is_shown] = np.rint(mixed).astype(np.uint8)[is_shown]
     thickness = _thickness(canvas)
     _frame(canvas, scene.box, GREEN, thickness)
@@ -84,7 +90,7 @@ def panel(
     """Side by side: the detection in its image, the exemplar's own picture with its mask, what was transferred.
 
     `transferred` is what `transfer` gives of the exemplar, unless something else, such as a consensus, is handed in.
-    `captions` are texts under the three pictures.
+    Where it has nothing to be drawn, the third picture is pale all over. `captions` are texts under the three pictures.
     """
     check_number(height, "height", minimum=16, integer=True)
     scene = _Scene.of(image, box, context, height)
@@ -92,37 +98,66 @@ def panel(
     _frame(detection, scene.box, GREEN, _thickness(detection))
     handed = transfer(annotation, box, (image.shape[1], image.shape[0])) if transferred is None else transferred
     pictures = [detection, _exemplar_picture(annotation, height), _transferred_picture(scene, handed)]
-    return grid(pictures, columns=3, height=height, captions=captions)
+    return grid(pictures, columns=3, height=height, captions=captions, min_width=height if captions else 0)
 
 
 def grid(
-    pictures: Sequence[_Picture], columns: int = 4, height: int = 240, captions: Sequence[str] = (), title: str = ""
+    pictures: Sequence[_Picture],
+    columns: int = 4,
+    height: int = 240,
+    captions: Sequence[str] = (),
+    title: str = "",
+    *,
+    min_width: int = 0,
 ) -> _Picture:
-    """Pictures in rows of `columns`, each at the same height and centred in its column, on white; texts below them."""
+    """Pictures in rows of `columns`, each at the same height and centred in its column, on white; texts below them.
+
+    Columns are as wide as their pictures and at least `min_width`, which leaves room for the texts of narrow pictures.
+    """
     check_number(columns, "columns", minimum=1, integer=True)
     check_number(height, "height", minimum=16, integer=True)
+    check_number(min_width, "min_width", minimum=0, integer=True)
     if not pictures:
         raise InputError("`pictures` must hold at least one picture")
     if captions and len(captions) != len(pictures):
         raise InputError(f"`captions` must be as many as the pictures, {len(pictures)}, got {len(captions)}")
     scaled = [_scaled(check_image(picture), height) for picture in pictures]
     columns = min(columns, len(scaled))
-    widths = [max(each.shape[1] for each in scaled[column::columns]) for column in range(columns)]
+    widths = [max(min_width, *(each.shape[1] for each in scaled[column::columns])) for column in range(columns)]
+    whole_width = sum(widths) + _GAP * (columns - 1)
     text_size = max(11, height // 16)
-    text_height = (text_size * 3) // 2 if captions else 0
-    top = text_size * 2 if title else 0
-    n_rows = -(-len(scaled) // columns)
-    row_height = height + text_height + _GAP
-    sheet = np.full((top + n_rows * row_height + _GAP, sum(widths) + _GAP * (columns + 1), 3), 255, dtype=np.uint8)
-    texts = [(title, _GAP, text_size // 3, sheet.shape[1] - 2 * _GAP)] if title else []
+    line_height = (text_size * 4) // 3
+    font = _font(text_size) if captions or title else None
+    heading = _lines(title, font, whole_width) if title else []
+    below = [_caption(text, font, widths[number % columns]) for number, text in enumerate(captions)]
+    top = len(heading) * line_height + text_size // 3 if heading else 0
+    n_lines = [max(map(len, below[k : k + columns]), default=0) for k in range(0, len(scaled), columns)]
+    heights = [height + n * line_height + _GAP for n in n_lines]  # of the rows
+    tops = np.cumsum([top + _GAP, *heights]).tolist()
+    sheet = np.full((tops[-1], whole_width + 2 * _GAP, 3), 255, dtype=np.uint8)
+    texts = [_Text(heading, _GAP, text_size // 3, whole_width)] if heading else []
     for number, each in enumerate(scaled):
         row, column = divmod(number, columns)
         left = _GAP + sum(widths[:column]) + column * _GAP
-        y, x = top + _GAP + row * row_height, left + (widths[column] - each.shape[1]) // 2
+        y, x = tops[row], left + (widths[column] - each.shape[1]) // 2
         sheet[y : y + height, x : x + each.shape[1]] = each
         if captions:
-            texts.append((captions[number], left, y + height + text_size // 6, widths[column]))
-    return _written(sheet, texts, text_size)
+            texts.append(_Text(below[number], left, y + height + text_size // 6, widths[column]))
+    return _written(sheet, texts, font, line_height)
+
+
+def is_drawn(handed: TransferredAnnotation) -> bool:
+    """Whether pictures show anything of it beside the box: labels are not drawn."""
+    return handed.mask is not None or bool(handed.parts or handed.keypoints)
+
+
+class _Text(NamedTuple):
+    """Lines, the place of the first one, and the width that they are in the middle of."""
+
+    lines: Sequence[str]
+    x: int
+    y: int
+    width: int
 
 
 class _Scene:
@@ -160,9 +195,11 @@ class _Scene:
 
 
 def _transferred_picture(scene: _Scene, handed: TransferredAnnotation) -> _Picture:
-    """The detection, paler outside the transferred mask; parts and keypoints on top."""
+    """The detection, paler outside the transferred mask; parts and keypoints on top. With none of them all is pale."""
     picture = scene.pixels.copy()
     thickness = _thickness(picture)
+    if not is_drawn(handed):
+        picture = _blend(picture, _WHITE, 0.65)
     if handed.mask is not None:
         mask = scene.mask_here(handed.mask, handed.offset)
         picture[~mask] = _blend(picture, _WHITE, 0.65)[~mask]
@@ -259,22 +296,56 @@ def _outline(picture: _Picture, mask: NDArray[np.bool_], colour: tuple[int, int,
     picture[mask & ~inner[1:-1, 1:-1]] = colour
 
 
-def _written(sheet: _Picture, texts: Sequence[tuple[str, int, int, int]], size: int) -> _Picture:
-    """The sheet with each text at x, y, in the middle of a width and cut to it."""
+def _font(size: int) -> Any:
+    """Matplotlib's own font, which has more letters than Pillow's and spaces them well when it is small."""
+    import matplotlib as mpl
+
+    fonts = optional_module("PIL.ImageFont")
+    try:
+        return fonts.truetype(str(Path(mpl.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size)
+    except OSError:
+        return fonts.load_default(size)
+
+
+def _written(sheet: _Picture, texts: Sequence[_Text], font: Any, line_height: int) -> _Picture:
+    """The sheet with each text in its place."""
     if not texts:
         return sheet
-    drawing, fonts = optional_module("PIL.ImageDraw"), optional_module("PIL.ImageFont")
     picture = optional_module("PIL.Image").fromarray(sheet)
-    pen, font = drawing.Draw(picture), fonts.load_default(size)
-    for text, x, y, width in texts:
-        shown = _fitting(text, font, width)
-        pen.text((x + (width - font.getlength(shown)) / 2, y), shown, fill=_INK, font=font)
+    pen = optional_module("PIL.ImageDraw").Draw(picture)
+    for text in texts:
+        for number, line in enumerate(text.lines):
+            x = text.x + (text.width - font.getlength(line)) / 2
+            pen.text((x, text.y + number * line_height), line, fill=_INK, font=font)
     return np.asarray(picture)
 
 
-def _fitting(text: str, font: Any, width: int) -> str:
-    if font.getlength(text) <= width:
-        return text
-    while text and font.getlength(f"{text}...") > width:
-        text = text[:-1]
-    return f"{text}..."
+def _lines(text: str, font: Any, width: int) -> list[str]:
+    """The lines of a text; those too long for the width are broken after a space, or else after a mark in a name."""
+    lines = []
+    for line in text.splitlines():
+        rest = line
+        while (n_fitting := _n_fitting(rest, font, width)) < len(rest):
+            after_mark = max(rest.rfind(mark, 0, n_fitting) for mark in "_-/") + 1
+            end = rest.rfind(" ", 0, n_fitting + 1) + 1 or after_mark or n_fitting
+            lines.append(rest[:end].rstrip())
+            rest = rest[end:].lstrip()
+        lines.append(rest)
+    return lines
+
+
+def _caption(text: str, font: Any, width: int) -> list[str]:
+    """The lines of a text that find a place below a picture; dots say that there are more."""
+    lines = _lines(text, font, width)
+    if len(lines) <= _MOST_LINES:
+        return lines
+    *whole, last = lines[:_MOST_LINES]
+    return [*whole, last[: _n_fitting(last, font, width - font.getlength("..."))] + "..."]
+
+
+def _n_fitting(text: str, font: Any, width: float) -> int:
+    """How many letters of the text fit in the width, at least one."""
+    n = len(text)
+    while n > 1 and font.getlength(text[:n]) > width:
+        n -= 1
+    return n
