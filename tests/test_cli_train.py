@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -300,6 +301,53 @@ def test_errors_of_detection_are_one_line(model, tmp_path, extra, sentence, caps
     assert sentence in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_of_other_images_is_left_alone(arguments, model, tmp_path, capsys):
+    write_voc(make_scenes(6, 3, classes=CLASSES, random_state=9), tmp_path / "other")
+    before = {path: path.read_bytes() for path in model.rglob("*") if path.is_file()}
+    other = ["train", str(tmp_path / "other"), *arguments[2:], "-o", str(model)]
+    assert main(other) == 1
+    line = capsys.readouterr().err
+    assert line.startswith(f"eesvm: error: {model} holds a model of other images (data), which training on other would")
+    assert {path: path.read_bytes() for path in model.rglob("*") if path.is_file()} == before
+
+
+def test_a_preset_on_the_command_line_overrules_the_file(arguments, tmp_path, capsys):
+    (tmp_path / "options.yaml").write_text("preset: paper\n")
+    for extra, loss in (([], "hinge"), (["--preset", "default"], "squared_hinge")):
+        out = tmp_path / f"model_{loss}"
+        wanted = ["--config", str(tmp_path / "options.yaml"), "--classes", "eight", "-o", str(out), "--quiet"]
+        assert main([*arguments, *wanted, *extra]) == 0
+        assert ExemplarDetector.load(out).options.training.loss == loss
+
+
+def test_images_that_cannot_be_looked_at(model, place, tmp_path, capsys):
+    """None at all is an error that says why; some are listed."""
+    whole = next((place / "test").iterdir())
+    (tmp_path / "cut.png").write_bytes(whole.read_bytes()[:300])
+    (tmp_path / "empty.png").write_bytes(b"")
+    for names in (["cut.png"], ["empty.png"], ["cut.png", "empty.png"]):
+        out = tmp_path / "found.csv"
+        images = [str(tmp_path / name) for name in names]
+        assert main(["detect", str(model), *images, "-o", str(out), "--no-cache", "--quiet"]) == 1
+        line = capsys.readouterr().err
+        assert line.count("\n") == 1
+        assert any(image in line for image in images)
+        assert not out.exists()
+    assert main(["detect", str(model), str(tmp_path / "cut.png"), str(whole), "-o", str(out), "--no-cache"]) == 0
+    assert "cut.png" in capsys.readouterr().out
+
+
+def test_a_class_in_one_image_is_calibrated_with_it_and_the_card_says_so(tmp_path):
+    dataset = scenes("train", 8)
+    first = dataset[0].instances[0]
+    apart = [replace(one, class_name="first") if one is first else one for one in dataset[0].instances]
+    images = (replace(dataset[0], instances=tuple(apart)), *dataset[1:])
+    write_voc(replace(dataset, images=images, classes=("first", *dataset.classes)), tmp_path / "data")
+    assert main(["train", str(tmp_path / "data"), *QUICK, "--no-cache", "--quiet", "-o", str(tmp_path / "model")]) == 0
+    text = (tmp_path / "model" / "MODEL.md").read_text()
+    assert "without the exemplars of the same image (those of first with them: all objects of such a class" in text
 
 
 def test_a_folder_that_is_no_model(place, tmp_path, capsys):

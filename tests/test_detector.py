@@ -310,3 +310,23 @@ def test_what_is_wrong_with_the_call():
         ExemplarDetector(3).fit(scenes("train"))
     with pytest.raises(InputError, match="`calibrator` must be one of"):
         ExemplarDetector(quick_options()).fit(scenes("train"), calibrators="platt")
+
+
+def test_what_stands_for_no_images_is_refused(detector):
+    for images in (None, 5, scenes("test")[0], "photo.jpg"):
+        with pytest.raises(InputError, match="`images` must be a dataset or a list of images"):
+            detector.predict(images)
+
+
+def test_windows_and_descriptors_must_fit(detector):
+    ensemble = Ensemble(detector.models_, "joint-sigmoid", quick_options())
+    windows = training_windows(scenes("train"), quick_options(), cache=shared_cache())
+    with pytest.raises(InputError, match="`boxes` must have one row for each of 5 descriptors, got 3"):
+        score_image(ensemble, "x", windows.boxes[:3], windows.descriptors[:5])
+
+
+def test_a_network_that_is_not_there_is_named(tmp_path):
+    options = quick_options(descriptor__name="cnn", descriptor__backbone=str(tmp_path / "nofile.onnx"))
+    with pytest.raises(InputError, match=r"nofile\.onnx: there is no such file; known networks are lite0"):
+        trained(options, folder=tmp_path / "model")
+    assert not (tmp_path / "model").exists()

@@ -28,7 +28,10 @@ def test_a_file_is_changed_by_the_command_line(tmp_path):
     assert options.training.own_image is False
     assert options.detection.nms == 0.5
     assert options.descriptor.n_components == 64
-    assert DetectorOptions.make("default", file).training.loss == "hinge"
+    assert DetectorOptions.make(None, file).training.loss == "hinge"
+    assert (
+        DetectorOptions.make("default", file).training.loss == "squared_hinge"
+    )  # who names a preset overrules the file
     assert DetectorOptions.make("paper", {"preset": "default"}).training.loss == "hinge"  # the caller's wins
 
 

@@ -252,7 +252,7 @@ class ExemplarDetector(BaseEstimator):
 
 def as_records(images: Images) -> Sequence[ImageRecord]:
     """Image records of whatever stands for images, each under a name of its own."""
-    if isinstance(images, str | os.PathLike | np.ndarray):
+    if isinstance(images, str | os.PathLike | np.ndarray | ImageRecord) or not isinstance(images, Iterable):
         raise InputError("`images` must be a dataset or a list of images: put a single one into a list")
     records = named_apart([_record(k, image) for k, image in enumerate(images)])
     for name, n_times in Counter(record.image_id for record in records).items():

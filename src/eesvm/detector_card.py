@@ -101,28 +101,25 @@ def page(content: Mapping[str, Any]) -> str:
     lines = [
         f"# Detector of {_listed([entry['name'] for entry in content['classes']])}",
         "",
-        f"{n_exemplars:,} exemplars in {_counted(len(content['classes']), 'class', 'classes')}, trained on "
-        f"{inputs.get('n_images', 0):,} images of {inputs.get('name', 'a dataset')} by eesvm "
+        f"{_counted(n_exemplars, 'exemplar', 'exemplars')} in "
+        f"{_counted(len(content['classes']), 'class', 'classes')}, trained on "
+        f"{_counted(inputs.get('n_images', 0), 'image', 'images')} of {inputs.get('name', 'a dataset')} by eesvm "
         f"{content['eesvm_version']}.",
         "",
         "| class | exemplars | redundant | positives | negatives | false positives | at least | gap | search |",
         "|---|---|---|---|---|---|---|---|---|",
         *(_row(entry) for entry in content["classes"]),
         "",
-        "False positives are training windows that the joint thresholds accept while they accept "
-        f"{100 * calibration['min_recall']:g} % of the positives"
-        + (" without the exemplars of the same image" if calibration["coverage"] == "across-images" else "")
-        + "; no thresholds accept fewer than the number beside it. Redundant exemplars accept no positive, and take "
-        "no part in detection.",
-        "",
+        *_search_text(calibration, content["classes"]),
         "## How it was made",
         "",
         f"- windows: {options['windows']['method']}, {options['windows']['mode']}, at most "
         f"{options['windows']['max_windows']:,} an image",
-        f"- descriptor: {_descriptor_text(options['descriptor'])}, {descriptor['dimension']:,} numbers a window",
+        f"- descriptor: {_descriptor_text(options['descriptor'], descriptor['dimension'])}, "
+        f"{descriptor['dimension']:,} numbers a window",
         f"- exemplars: {_training_text(options['training'])}",
-        f"- calibration: {calibration['calibrator']}, {calibration['coverage']}; detection: the mean of the "
-        f"{detection['pooling']} best calibrated scores, {_boxes_text(detection, content['classes'])}, suppression at "
+        f"- calibration: {calibration['calibrator']}, {calibration['coverage']}; detection: "
+        f"{_pooling_text(detection['pooling'])}, {_boxes_text(detection, content['classes'])}, suppression at "
         f"{detection['nms']:g}",
         f"- seed {options['random_state']}; images {inputs.get('images_digest', '?')}, annotations "
         f"{inputs.get('annotations_digest', '?')}",
@@ -151,14 +148,37 @@ def _boxes_text(detection: Mapping[str, Any], classes: Sequence[Mapping[str, Any
     if not detection["box_regression"] or not left:
         return "boxes as they are proposed"
     some = "" if len(left) == len(classes) else f" in {len(left)} of the classes"
-    return f"boxes moved by regression{some} (of the squared way to the object {100 * np.mean(left):.0f} % is left)"
+    gone = 100 - 100 * np.mean(left)
+    return f"boxes moved by regression{some} (on training images left out, {gone:.0f} % of their squared error is gone)"
 
 
-def _descriptor_text(options: Mapping[str, Any]) -> str:
+def _pooling_text(n_best: int) -> str:
+    return "the best calibrated score" if n_best == 1 else f"the mean of the {n_best} best calibrated scores"
+
+
+def _search_text(calibration: Mapping[str, Any], classes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the columns of the joint thresholds mean, if any class has some."""
+    joint = {entry["name"]: entry["calibration"] for entry in classes if "calibration" in entry}
+    if not joint:
+        return []
+    across = [name for name, search in joint.items() if search["across_images"]]
+    others = [name for name in joint if name not in across]
+    without = " without the exemplars of the same image" if across else ""
+    if across and others:
+        without += f" (those of {_listed(others)} with them: all objects of such a class are in one image)"
+    return [
+        "False positives are training windows that the joint thresholds accept while they accept "
+        f"{100 * calibration['min_recall']:g} % of the positives{without}; no thresholds accept fewer than the number "
+        "beside it. Redundant exemplars accept no positive, and take no part in detection.",
+        "",
+    ]
+
+
+def _descriptor_text(options: Mapping[str, Any], dimension: int) -> str:
     text = " ".join(str(options[name]) for name in ("name", "mode", "backbone", "layer") if options[name] is not None)
     if options["name"] == "hog":
         text = text.replace(f" {options['backbone']}", "")
-    pca = "" if options["n_components"] is None else f", PCA to {options['n_components']}"
+    pca = "" if options["n_components"] is None else f", PCA to {min(options['n_components'], dimension)}"
     return text + pca
 
 

@@ -117,7 +117,8 @@ def read_card(root: Path) -> dict[str, Any]:
     """The content of `model.json`."""
     file = root / CARD_NAME
     if not root.is_dir():
-        raise InputError(f"{root} is not a model: there is no such folder")
+        what = "it is not a folder" if root.exists() else "there is no such folder"
+        raise InputError(f"{root} is not a model: {what}")
     try:
         if file.stat().st_size > _MAX_CARD:
             raise InputError(f"{file}: it is too large to be the card of a model")

@@ -112,6 +112,8 @@ class Ensemble:
 
     def scores(self, descriptors: F32, boxes: NDArray[np.float64]) -> list[ScoredWindows]:
         """What each class says about the windows of an image."""
+        if len(descriptors) != len(boxes):
+            raise InputError(f"`boxes` must have one row for each of {len(descriptors)} descriptors, got {len(boxes)}")
         raw = score_windows(descriptors, self.weights, self.biases)
         found = []
         for part in self.parts:

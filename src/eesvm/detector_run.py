@@ -146,6 +146,15 @@ class TrainingRun:
 
     def train(self) -> list[ClassModel]:
         """All classes, made or read."""
+        try:
+            return self._train_shared_out()
+        except InputError:
+            if self.folder is not None:
+                self.folder.discard()
+            raise
+
+    def _train_shared_out(self) -> list[ClassModel]:
+        """With an engine, what it can do is done by it."""
         if self._engine is None:
             return self._train_all()
         self._split = SplitTraining(self._engine, self.options, self.cache, self.progress, self._memory)
@@ -162,6 +171,7 @@ class TrainingRun:
             self.plain = plain_descriptor(self.options.descriptor)
             self.keys = TrainingKeys(self.options, self.fingerprint, self.plain.parameters())
         if self.folder is not None:
+            self._check_images(self.folder)
             inputs = self.fingerprint.summary() | {"images": self.fingerprint.images}
             options = self.options.as_dict()
             self.folder.begin(self.command, options, inputs, self._part_names())
@@ -169,6 +179,15 @@ class TrainingRun:
         if self.folder is not None:
             self._finish(models)
         return models
+
+    def _check_images(self, folder: RunFolder) -> None:
+        """Refuse a folder whose model is of other images altogether: going on there would replace it."""
+        before = folder.inputs.get("images")
+        if isinstance(before, dict) and before and not set(before.values()) & set(self.fingerprint.images.values()):
+            raise InputError(
+                f"{folder.root} holds a model of other images ({folder.inputs.get('name')}), which training on "
+                f"{self.dataset.name} would replace: name another folder, or remove it"
+            )
 
     @property
     def descriptor(self) -> Descriptor:

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,18 @@ class RunFolder:
         self.root = Path(path)
         self._state = self._open()
         self._known: dict[str, bool] = {}  # parts whose files have been looked at
+
+    @property
+    def inputs(self) -> Mapping[str, Any]:
+        """What the run before was made from; empty where there was none."""
+        found = self._state.get("inputs")
+        return found if isinstance(found, dict) else {}
+
+    def discard(self) -> None:
+        """Remove the folder if nothing was written to it."""
+        if not (self.root / NAME).exists():
+            with suppress(OSError):
+                self.root.rmdir()
 
     def begin(
         self, command: Sequence[str], options: Mapping[str, Any], inputs: Mapping[str, Any], parts: Iterable[str]

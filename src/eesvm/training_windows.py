@@ -280,7 +280,11 @@ def _fit_transforms(rows: NDArray[np.float32], options: DescriptorOptions) -> li
     if options.n_components is not None and options.n_components < rows.shape[1]:
         n = min(options.n_components, len(rows) - 1)
         if n < options.n_components:
-            _logger.warning("a PCA with %d components needs more windows: %d are used", options.n_components, n)
+            _logger.warning(
+                "a PCA with %d components needs more windows: there are %d, which give so many components",
+                options.n_components,
+                n,
+            )
         pca = PCA(max(1, n)).fit(rows)
         rows = pca.transform(rows)
         transforms.append(pca)

@@ -86,10 +86,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.calibrator is not None:
         check_calibrators(arguments.calibrator)
     sources = [open_images(name, arguments) for name in arguments.images]
-    records = together([record for source in sources for record in source])
+    problems: list[Problem] = [problem for source in sources for problem in source.problems]
+    records = together([record for source in sources for record in source], problems)
     ids = coco_ids(sources, arguments) if "coco" in formats else None
     _check_names(records, formats, detector, ids)
-    problems: list[Problem] = [problem for source in sources for problem in source.problems]
     try:
         with stage_bar(arguments.quiet) as progress:
             found = detector.predict(
@@ -102,6 +102,8 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("eesvm: interrupted: the same command finds the windows that are done in the cache\n")
         return 130
+    if not found:
+        raise InputError(f"none of the images can be looked at: {problems[-1]}")
     files = _write(found, formats, detector, ids, arguments)
     total = time.perf_counter() - started
     _report(found, records, total, screen)
@@ -179,10 +181,10 @@ def _is_photo(path: Path) -> bool:
     return path.is_file() and is_image(path.name)
 
 
-def together(records: Sequence[ImageRecord]) -> list[ImageRecord]:
+def together(records: Sequence[ImageRecord], problems: Sequence[Problem] = ()) -> list[ImageRecord]:
     """All images under different names: where two have the same, their paths are their names."""
     if not records:
-        raise InputError("there are no images to look at")
+        raise InputError(f"there are no images to look at{f': {problems[0]}' if problems else ''}")
     apart = named_apart(records)
     return list({record.image_id: record for record in apart}.values())  # a file that is named twice is one image
 

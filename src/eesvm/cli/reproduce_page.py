@@ -105,11 +105,12 @@ def run_facts(root: Path, run: Run) -> list[tuple[str, str]]:
 def changes(run: Run) -> list[tuple[str, str]]:
     """Where this run is not what the paper did, and why."""
     paper, options = DetectorOptions.make("paper").flat(), run.recipes[SMALL][0].options.flat()
-    reasons = {name: why for name, _, why in CHANGES}
+    stated = {(name, value): why for name, value, why in CHANGES}
     rows = [
-        (f"{name} = {value}", reasons.get(name, "asked for"))
+        (f"{name} = {value}", stated.get((name, value), "asked for"))
         for name, value in options.items()
-        if value != paper[name] and name not in ("n_jobs", "calibration.time_limit", "calibration.gap")
+        if (name, value) in stated
+        or (value != paper[name] and name not in ("n_jobs", "calibration.time_limit", "calibration.gap"))
     ]
     method, nodes, seconds = (options[f"calibration.{name}"] for name in ("method", "node_limit", "time_limit"))
     rows += [

@@ -56,7 +56,7 @@ def add_parser(verbs: Parsers) -> None:
     add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
     add("--split", metavar="NAME", help="only the images of this split")
     add("--classes", metavar="A,B,...", help="train only these classes (default: all)")
-    add("--preset", choices=tuple(PRESETS), default=DEFAULT_PRESET, help=f"start from these ({DEFAULT_PRESET})")
+    add("--preset", choices=tuple(PRESETS), help=f"start from these ({DEFAULT_PRESET}, or what --config names)")
     add("--config", metavar="FILE", help="YAML file of options")
     add("--set", action="append", default=[], metavar="NAME=VALUE", help="any option by its dotted name; repeatable")
     add("--calibrator", metavar="A,B,...", help=f"which to fit, or {_ALL}; the first is used for detection")

@@ -92,6 +92,10 @@ def _make_cnn(
     if layer is None:
         if os.fspath(backbone) in PRETRAINED:
             layer = LITE_LEVELS if mode == "pooled" else LITE_LAYER
+        elif not os.path.exists(backbone):
+            raise InputError(
+                f"{os.fspath(backbone)}: there is no such file; known networks are {', '.join(PRETRAINED)}"
+            )
         else:
             layer = stated_layer(backbone, mode)
     if layer is None:

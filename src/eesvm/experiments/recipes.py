@@ -23,7 +23,7 @@ ACROSS_IMAGES = "EE-SVM joint calibration w/ sigmoid, across images"
 SECONDS = 20.0  # of each search, unless told otherwise
 EARLY_NODES = 100_000  # after which the search of tables 4 to 6 is stopped
 
-# What reproductions change in the paper's preset, and why; stated in every output.
+# What reproductions change in the paper's settings, and why; stated in every output.
 CHANGES: tuple[tuple[str, Any, str], ...] = (
     ("windows.max_windows", 1000, "windows of an image at most; the paper takes a few thousand"),
     (
