@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import eesvm
+import eesvm._command
 from eesvm import JointCalibrator, __version__, load_calibration
 from eesvm.cli import main
 from eesvm.example_tables import synthetic_score_table
@@ -210,7 +212,7 @@ def test_the_script_is_installed_with_the_package():
         (script,) = entry_points(group="console_scripts", name="eesvm")
     except (PackageNotFoundError, ValueError):
         pytest.skip("the package is not installed, only on the path")
-    assert script.load() is main
+    assert script.load() is eesvm._command.main
     assert SCRIPT.exists()
 
 
@@ -370,3 +372,41 @@ def test_interrupting_a_long_search_keeps_the_best_so_far(tmp_path):
     content = json.loads((tmp_path / "out" / "calibration.json").read_text())
     assert content["result"]["status"] == "feasible"
     assert HARD.problem().is_feasible(load_calibration(tmp_path / "out").thresholds_)
+
+
+def run_python(code, *arguments):
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+
+
+def test_the_first_moment_of_the_command_is_light():
+    light = "import sys, eesvm._command; print(sorted(sys.modules.keys() & {'numpy', 'numba', 'sklearn', 'eesvm.cli'}))"
+    assert run_python(light).stdout == "[]\n"
+    version = "import sys, eesvm._command as command; sys.exit(command.main())"
+    done = run_python(version, "--version")
+    assert (done.returncode, done.stdout) == (0, f"eesvm {eesvm.__version__}\n")
+
+
+def test_an_interrupt_while_libraries_are_imported_is_one_line():
+    code = """
+import sys
+import eesvm._command
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numpy":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Finder())
+sys.exit(eesvm._command.main())
+"""
+    done = run_python(code, "demo", "-o", "nowhere")
+    assert done.returncode == 130
+    assert done.stderr == "eesvm: error: interrupted, nothing was written\n"
+
+
+def test_every_public_name_can_be_asked_for():
+    code = "import eesvm; print(*[type(getattr(eesvm, name)).__name__ for name in eesvm.__all__])"
+    assert len(run_python(code).stdout.split()) == len(eesvm.__all__)
+    assert set(eesvm.__all__) <= set(dir(eesvm))
+    with pytest.raises(AttributeError, match="module 'eesvm' has no attribute 'nothing'"):
+        eesvm.nothing  # noqa: B018

@@ -1,25 +1,30 @@
-"""Ensembles of Exemplar SVMs and their joint calibration: the public names."""
+"""Ensembles of Exemplar SVMs and their joint calibration: the public names.
 
+Each is imported when it is first asked for: a command that is interrupted in its first moment, or only asked for its
+version, need not wait for numba and scikit-learn.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from eesvm import metrics
-from eesvm._validation import InputError
 from eesvm._version import __version__
-from eesvm.baseline import LinearSVM
-from eesvm.calibration.certificate import Certificate, verify
-from eesvm.calibration.cooccurrence import CooccurrenceCalibrator
-from eesvm.calibration.exact import solve
-from eesvm.calibration.frontier import RecallFrontier, recall_frontier
-from eesvm.calibration.independent import AffineCalibrator, IsotonicCalibrator, SigmoidCalibrator, Uncalibrated
-from eesvm.calibration.joint import JointCalibrator
-from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
-from eesvm.certificate_files import load_certificate, save_certificate
-from eesvm.exemplar_lda import ExemplarLDA
-from eesvm.exemplars import ExemplarSVMs
-from eesvm.persistence import load_calibration, load_cooccurrence, save_calibration
 
 if TYPE_CHECKING:
+    from eesvm import metrics
+    from eesvm._validation import InputError
+    from eesvm.baseline import LinearSVM
+    from eesvm.calibration.certificate import Certificate, verify
+    from eesvm.calibration.cooccurrence import CooccurrenceCalibrator
+    from eesvm.calibration.exact import solve
+    from eesvm.calibration.frontier import RecallFrontier, recall_frontier
+    from eesvm.calibration.independent import AffineCalibrator, IsotonicCalibrator, SigmoidCalibrator, Uncalibrated
+    from eesvm.calibration.joint import JointCalibrator
+    from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
+    from eesvm.certificate_files import load_certificate, save_certificate
     from eesvm.detector import ExemplarDetector
+    from eesvm.exemplar_lda import ExemplarLDA
+    from eesvm.exemplars import ExemplarSVMs
+    from eesvm.persistence import load_calibration, load_cooccurrence, save_calibration
 
 __all__ = [
     "AffineCalibrator",
@@ -49,11 +54,35 @@ __all__ = [
     "verify",
 ]
 
+_HOMES = {
+    "_validation": ("InputError",),
+    "baseline": ("LinearSVM",),
+    "calibration.certificate": ("Certificate", "verify"),
+    "calibration.cooccurrence": ("CooccurrenceCalibrator",),
+    "calibration.exact": ("solve",),
+    "calibration.frontier": ("RecallFrontier", "recall_frontier"),
+    "calibration.independent": ("AffineCalibrator", "IsotonicCalibrator", "SigmoidCalibrator", "Uncalibrated"),
+    "calibration.joint": ("JointCalibrator",),
+    "calibration.problem": ("CalibrationProblem", "CalibrationResult"),
+    "certificate_files": ("load_certificate", "save_certificate"),
+    "detector": ("ExemplarDetector",),
+    "exemplar_lda": ("ExemplarLDA",),
+    "exemplars": ("ExemplarSVMs",),
+    "persistence": ("load_calibration", "load_cooccurrence", "save_calibration"),
+}
+_MODULES = ("boxes", "calibration", "datasets", "descriptors", "metrics", "report")
+
 
 def __getattr__(name: str) -> Any:
-    """The detector is imported when it is asked for: a score table needs none of what it imports."""
-    if name == "ExemplarDetector":
-        from eesvm.detector import ExemplarDetector
-
-        return ExemplarDetector
+    """A public name, or a module of the package, when it is first asked for."""
+    for home, names in _HOMES.items():
+        if name in names:
+            globals()[name] = found = getattr(import_module(f"eesvm.{home}"), name)
+            return found
+    if name in _MODULES:
+        return import_module(f"eesvm.{name}")
     raise AttributeError(f"module 'eesvm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,7 +2,7 @@
 
 import sys
 
-from eesvm.cli import main
+from eesvm._command import main
 
 if __name__ == "__main__":
     sys.exit(main())
