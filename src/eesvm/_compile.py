@@ -1,16 +1,49 @@
 """How kernels are compiled: cached on disk where that is possible, without the interpreter lock.
 
-In: a function of arrays and numbers. Out: the same, compiled by numba at its first call.
+In: a function of arrays and numbers. Out: the same, compiled by numba at its first call; and how long that took, which
+is no part of what a search may take: in a new installation it is more than many a search.
 A read-only installation without a writable home has nowhere to keep compiled code: there it is compiled anew in every
 process, instead of failing at import.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 from numba import njit
+from numba.core import event
+
+
+class _CompileTime(event.Listener):
+    """Seconds in which numba compiled something, or read it from its cache."""
+
+    def __init__(self) -> None:
+        self._done, self._depth, self._since = 0.0, 0, 0.0
+
+    def on_start(self, event: event.Event) -> None:
+        if self._depth == 0:
+            self._since = time.perf_counter()
+        self._depth += 1
+
+    def on_end(self, event: event.Event) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self._done += time.perf_counter() - self._since
+
+    @property
+    def seconds(self) -> float:
+        return self._done + (time.perf_counter() - self._since if self._depth > 0 else 0.0)
+
+
+_compile_time = _CompileTime()
+event.register("numba:compile", _compile_time)
+
+
+def compile_seconds() -> float:
+    """How long this process has been compiling."""
+    return _compile_time.seconds
 
 
 def kernel(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -52,7 +52,8 @@ def solve(
     method : "exact" (the default: dual bound, neighbourhood search and branching, with a certificate), "algorithm1"
         (the paper's search), "exhaustive" (its full tree, for tiny problems) or "greedy" (Algorithm 1's first leaf).
     time_limit : seconds after which the best solution so far is returned; Ctrl-C has the same effect at any time. The
-        clock is looked at once the scores are ranked (about a second for 10 million of them) and then all along.
+        clock is looked at once the scores are ranked (about a second for 10 million of them) and then all along; it
+        stands still while kernels are compiled, which happens once in an installation.
     gap : stop when (loss - lower_bound) / loss is proven to be at most this.
     min_recall : share of the positives' weight that must be covered, in (0, 1].
     start : (E,) thresholds to begin with; what they leave uncovered is covered first, and what lies out of bounds is

@@ -1,0 +1,38 @@
+"""Compiling kernels, once in an installation, is no part of what a search may take."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from numba.core import event
+
+from eesvm._compile import compile_seconds
+from eesvm.calibration.anytime import Run
+
+
+def test_the_clock_stands_still_while_kernels_are_compiled():
+    run, before = Run(time_limit=0.1), compile_seconds()
+    with event.trigger_event("numba:compile"):
+        time.sleep(0.3)
+        assert not run.is_out_of_time()  # nor for others, while it goes on
+    assert compile_seconds() - before >= 0.3
+    assert not run.is_out_of_time()
+    time.sleep(0.2)
+    assert run.is_out_of_time()
+
+
+@pytest.mark.slow
+def test_a_short_limit_is_enough_in_a_new_installation(tmp_path):
+    code = """
+from eesvm import CalibrationProblem, solve
+from eesvm.example_tables import synthetic_score_table
+table = synthetic_score_table(12, 200, 4000, "overlapping")
+result = solve(table.problem(), time_limit=4)
+print(result.status, result.seconds < 4)
+"""
+    empty = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=empty)
+    assert done.stdout == "optimal True\n"
+    assert any(tmp_path.iterdir())  # it did compile
