@@ -18,7 +18,7 @@ from eesvm import InputError, boxes
 from eesvm._window_order import representative_order
 from eesvm.datasets.scenes import make_scenes
 from eesvm.structures import ImageRecord, Windows
-from eesvm.windows import grid_windows, propose, propose_dataset, window_recall
+from eesvm.windows import _n_workers, grid_windows, propose, propose_dataset, window_recall
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 QUICK = {"mode": "single"}
@@ -391,3 +391,10 @@ def test_real_photographs():
     found = window_recall(records, propose_dataset(records, working_size=300))
     assert found.n_images == len(records)
     assert found.total.recall[0] >= 0.5
+
+
+def test_a_few_images_need_no_processes(monkeypatch):
+    monkeypatch.setattr("eesvm.windows.n_cores", lambda: 4)
+    assert [_n_workers(-1, n) for n in (0, 1, 8, 15, 16, 31, 32, 1000)] == [1, 1, 1, 1, 2, 3, 4, 4]
+    assert _n_workers(3, 1) == 3  # who asks for them gets them
+    assert _n_workers(None, 1000) == 1

@@ -48,6 +48,7 @@ METHODS = ("selective_search", "grid")
 MODES = ("fast", "quality", "single")
 
 _ORDER_VERSION = 1  # part of the key of cached windows: to be raised when the same image gives other windows
+_IMAGES_PER_PROCESS = 8  # from which on a process is worth its start
 _ASPECTS = (1.0, 0.5, 2.0, 0.7, 1.4)  # width : height, in the order in which a grid offers them
 _GRID_STEP = 2**0.5  # between the sizes of a grid
 _GRID_STRIDE = 0.25  # of the side of a window
@@ -131,7 +132,7 @@ def propose_dataset(
     ----------
     include_ground_truth : put the boxes of the instances first, as training wants them; groups of objects (`is_crowd`)
         and empty boxes stay out, and so does a proposal that equals one of them. `max_windows` counts proposals.
-    n_jobs : processes; None is 1, -1 one per core.
+    n_jobs : processes; None is 1, -1 one per core, or fewer for a few images, which are done before processes start.
     cache : windows that it holds are not computed again.
     progress : called with the number of images done, and of all.
     problems : a list that receives a `Problem` for each skipped image; without one they are logged as warnings.
@@ -139,7 +140,7 @@ def propose_dataset(
     options : of `propose`.
     """
     settings = WindowSettings(**options)
-    n_workers = _n_workers(n_jobs)
+    n_workers = _n_workers(n_jobs, len(dataset))
     if settings.method == "selective_search":
         _segmentation()  # a missing package is one error here, not one per image
     return _propose_all(dataset, settings, include_ground_truth, n_workers, cache, progress, problems, strict)
@@ -234,7 +235,7 @@ def _distinct(boxes: _Floats) -> _Floats:
     return boxes[np.sort(np.unique(boxes, axis=0, return_index=True)[1])]
 
 
-def _n_workers(n_jobs: int | None) -> int:
+def _n_workers(n_jobs: int | None, n_images: int) -> int:
     if n_jobs is None:
         return 1
     check_number(n_jobs, "n_jobs", minimum=-1, integer=True)
@@ -242,7 +243,7 @@ def _n_workers(n_jobs: int | None) -> int:
         raise InputError("`n_jobs` must be a number of processes or -1 for one per core, got 0")
     if n_jobs > 0:
         return int(n_jobs)
-    return n_cores()
+    return max(1, min(n_cores(), n_images // _IMAGES_PER_PROCESS))
 
 
 def _propose_all(
