@@ -270,3 +270,11 @@ def test_arguments_are_checked(tmp_path):
     with pytest.raises(InputError, match="has none of ILSVRC's folders"):
         open_dataset(tmp_path, "ilsvrc")
     assert json.loads((tmp_path / "instances.json").read_text()) == coco_document()
+
+
+def test_photographs_of_one_name_in_several_formats(tmp_path):
+    for name in ("a.png", "a.bmp", "cats/a.png", "b.png"):
+        save_image(tmp_path / name)
+    dataset = open_dataset(tmp_path)
+    assert sorted(record.image_id for record in dataset) == ["a.bmp", "a.png", "b", "cats/a"]
+    assert dataset.problems == ()

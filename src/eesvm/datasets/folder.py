@@ -1,6 +1,7 @@
 """A plain folder of images, without annotations.
 
-In: a folder, or one image file. Out: a `Dataset` without instances. Folders called train, test and the like make
+In: a folder, or one image file. Out: a `Dataset` without instances. Images are called by their paths in the folder
+without ending, or with it where several would be called the same. Folders called train, test and the like make
 splits; the name of any other folder that holds images becomes the `label` in the metadata of its images.
 
 Before: `_build`, `_tree`. After: `datasets`.
@@ -8,6 +9,7 @@ Before: `_build`, `_tree`. After: `datasets`.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 from eesvm.datasets._build import Builder, Options, choose_split
@@ -21,7 +23,8 @@ def read_folder(root: Path, options: Options) -> Dataset:
     base = root.parent if root.is_file() else root
     files = [root.name] if root.is_file() else [name for name in scan(root, builder) if is_image(name)]
     prefix = common_folder(files)
-    ids = {name: key(name).removeprefix(f"{prefix}/") for name in files}
+    counts = Counter(key(name) for name in files)
+    ids = {name: (key(name) if counts[key(name)] == 1 else name).removeprefix(f"{prefix}/") for name in files}
     splits = folder_splits(ids.items())
     chosen = None if options.split is None else frozenset(choose_split(options.split, splits, root))
     for name, image_id in ids.items():
