@@ -26,6 +26,7 @@ from eesvm.detection_files import read_detections
 from eesvm.detector import ExemplarDetector
 from eesvm.detector_files import read_regressor, write_regressor
 from eesvm.detector_model import Ensemble, score_image
+from eesvm.images import write_image
 from eesvm.training_windows import training_windows
 
 
@@ -316,7 +317,9 @@ def test_a_folder_without_it_gets_it(tmp_path):
 
 def test_the_command_can_leave_boxes_alone(detector, tmp_path):
     detector.save(tmp_path / "model")
-    common = ["detect", str(tmp_path / "model"), "scenes", "--no-cache", "--quiet", "--split", "test"]
+    for record in scenes("test")[:3]:
+        write_image(tmp_path / f"{record.image_id}.png", record.read())
+    common = ["detect", str(tmp_path / "model"), str(tmp_path / "*.png"), "--no-cache", "--quiet", "--jobs", "1"]
     assert main([*common, "-o", str(tmp_path / "moved.csv")]) == 0
     assert main([*common, "-o", str(tmp_path / "proposed.csv"), "--no-box-regression"]) == 0
     moved, proposed = (read_detections(tmp_path / f"{name}.csv") for name in ("moved", "proposed"))

@@ -105,9 +105,10 @@ def run_facts(root: Path, run: Run) -> list[tuple[str, str]]:
 def changes(run: Run) -> list[tuple[str, str]]:
     """Where this run is not what the paper did, and why."""
     paper, options = DetectorOptions.make("paper").flat(), run.recipes[SMALL][0].options.flat()
-    stated = {(name, value): why for name, value, why in CHANGES}
+    reasons = {name: why for name, _, why in CHANGES}
+    stated = {(name, value) for name, value, _ in CHANGES}
     rows = [
-        (f"{name} = {value}", stated.get((name, value), "asked for"))
+        (f"{name} = {value}", reasons.get(name, "asked for"))
         for name, value in options.items()
         if (name, value) in stated
         or (value != paper[name] and name not in ("n_jobs", "calibration.time_limit", "calibration.gap"))
