@@ -18,6 +18,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from eesvm import boxes as box_functions
+from eesvm._threads import workers
 from eesvm.training_windows import TrainingWindows
 
 F32 = NDArray[np.float32]
@@ -64,7 +65,8 @@ def regress_boxes(windows: TrainingWindows, class_name: str, random_state: int =
     if len(rows) > most:
         chosen = np.sort(np.random.default_rng(random_state).choice(len(rows), most, replace=False))
         rows, targets = rows[chosen], targets[chosen]
-    return fit_boxes(windows.descriptors[rows], windows.boxes[rows], targets, windows.image[rows], random_state)
+    with workers(1):  # dozens of small systems: threads would wait for each other, and change last bits
+        return fit_boxes(windows.descriptors[rows], windows.boxes[rows], targets, windows.image[rows], random_state)
 
 
 def windows_of_objects(windows: TrainingWindows, class_name: str) -> tuple[NDArray[np.intp], F64]:
