@@ -219,7 +219,7 @@ def _transfer(inputs: FigureInputs) -> _Drawn:
         image, exemplar = read_or_none(records[hit.instance.image_id]), inputs.annotations[hit.exemplars[0]]
         if image is not None:
             pictures.append(superimposed(image, hit.box, exemplar, height=_PICTURE_HEIGHT))
-            texts.append(f"by {exemplar.image_id} #{exemplar.index}")
+            texts.append(f"by {exemplar.image_id},\nobject {exemplar.index + 1}")
             n_masks += exemplar.mask is not None
     if not pictures:
         raise _CannotDrawError("none of the test images with a detection can be read")
