@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from _common import RESULTS, machine, markdown
+from eesvm._support.dask_tasks import DaskEngine
 from eesvm.datasets.scenes import make_scenes
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector import ExemplarDetector
 from eesvm.detector_options import DetectorOptions
-from eesvm.distributed import DaskEngine
 
 STAGES = ("windows", "scaling and PCA", "descriptors", "training", "scores", "calibration")
 N_EMPTY_TASKS = 200

@@ -29,7 +29,7 @@ from _common import RESULTS, ROOT
 from _finetune_page import page
 from _finetune_speed import measure_speed
 from eesvm import boxes, datasets
-from eesvm._threads import n_cores
+from eesvm._support.threads import n_cores
 from eesvm.class_training import score_class, train_class
 from eesvm.descriptors import DescriptorCache, make_descriptor
 from eesvm.descriptors.backbones import Backbone, stated_layer

@@ -34,7 +34,7 @@ from _rehearsal_data import (
     paper_sizes,
     tiny_sizes,
 )
-from eesvm._files import atomic_write
+from eesvm._support.files import atomic_write
 from eesvm.calibration.problem import any_accepts
 from eesvm.class_calibration import calibrate_class
 from eesvm.class_training import score_class, train_class

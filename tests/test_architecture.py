@@ -30,7 +30,7 @@ def imported_modules(path):
 
 
 def test_calibration_needs_scores_and_nothing_else():
-    allowed = ("eesvm.calibration", "eesvm._validation", "eesvm._compile", "eesvm._threads")
+    allowed = ("eesvm.calibration", "eesvm._support.validation", "eesvm._support.compile", "eesvm._support.threads")
     for path in sorted((PACKAGE / "calibration").glob("*.py")):
         for module in imported_modules(path):
             root = module.split(".")[0]

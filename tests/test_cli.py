@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import eesvm
-import eesvm._command
+import eesvm.__main__
 from eesvm import JointCalibrator, __version__, load_calibration
 from eesvm.cli import main
 from eesvm.example_tables import synthetic_score_table
@@ -212,7 +212,7 @@ def test_the_script_is_installed_with_the_package():
         (script,) = entry_points(group="console_scripts", name="eesvm")
     except (PackageNotFoundError, ValueError):
         pytest.skip("the package is not installed, only on the path")
-    assert script.load() is eesvm._command.main
+    assert script.load() is eesvm.__main__.main
     assert SCRIPT.exists()
 
 
@@ -379,9 +379,9 @@ def run_python(code, *arguments):
 
 
 def test_the_first_moment_of_the_command_is_light():
-    light = "import sys, eesvm._command; print(sorted(sys.modules.keys() & {'numpy', 'numba', 'sklearn', 'eesvm.cli'}))"
+    light = "import sys, eesvm.__main__; print(sorted(sys.modules.keys() & {'numpy', 'numba', 'sklearn', 'eesvm.cli'}))"
     assert run_python(light).stdout == "[]\n"
-    version = "import sys, eesvm._command as command; sys.exit(command.main())"
+    version = "import sys, eesvm.__main__ as command; sys.exit(command.main())"
     done = run_python(version, "--version")
     assert (done.returncode, done.stdout) == (0, f"eesvm {eesvm.__version__}\n")
 
@@ -389,7 +389,7 @@ def test_the_first_moment_of_the_command_is_light():
 def test_an_interrupt_while_libraries_are_imported_is_one_line():
     code = """
 import sys
-import eesvm._command
+import eesvm.__main__
 
 class Finder:
     def find_spec(self, name, path=None, target=None):
@@ -397,7 +397,7 @@ class Finder:
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Finder())
-sys.exit(eesvm._command.main())
+sys.exit(eesvm.__main__.main())
 """
     done = run_python(code, "demo", "-o", "nowhere")
     assert done.returncode == 130

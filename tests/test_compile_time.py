@@ -8,7 +8,7 @@ import time
 import pytest
 from numba.core import event
 
-from eesvm._compile import compile_seconds
+from eesvm._support.compile import compile_seconds
 from eesvm.calibration.anytime import Run
 
 

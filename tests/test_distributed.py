@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from detector_scenes import quick_options, scenes
-from eesvm import InputError, distributed, exemplars
+from eesvm import InputError, exemplars
+from eesvm._support import dask_tasks as distributed
 from eesvm.cli import main
 from eesvm.datasets import write_voc
 from eesvm.descriptors import DescriptorCache

@@ -11,9 +11,9 @@ import pytest
 
 from detector_scenes import quick_options, scenes
 from eesvm import ExemplarSVMs, InputError, exemplars
+from eesvm._support.tasks import Engine, SerialEngine, in_order, open_engine
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector import ExemplarDetector
-from eesvm.engine import Engine, SerialEngine, in_order, open_engine
 from eesvm.rows import PartedRows
 from eesvm.scoring import score_windows
 from eesvm.split_tasks import score_spans, score_task

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import reference
 from eesvm import CalibrationProblem, InputError, solve, verify
-from eesvm._threads import Workers
+from eesvm._support.threads import Workers
 from eesvm.calibration import _ascent_kernels, branching, ranks
 from eesvm.calibration.anytime import Run
 from eesvm.calibration.ascent import Ascent

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from eesvm import CalibrationProblem, JointCalibrator, solve, verify
-from eesvm._threads import Workers
+from eesvm._support.threads import Workers
 from eesvm.calibration.ascent import Ascent
 from eesvm.calibration.branching import _quantum
 from eesvm.calibration.ranks import rank

@@ -220,7 +220,7 @@ def test_large_tables_are_judged_in_blocks(monkeypatch):
     S, y = table()
     calibrator = SigmoidCalibrator().fit(S, y)
     expected = calibrator.decision_function(S), calibrator.predict(S), calibrator.assign(S)
-    monkeypatch.setattr("eesvm._validation._BLOCK_ELEMENTS", 50)
+    monkeypatch.setattr("eesvm._support.validation._BLOCK_ELEMENTS", 50)
     for now, before in zip(
         (calibrator.decision_function(S), calibrator.predict(S), calibrator.assign(S)), expected, strict=True
     ):

@@ -12,7 +12,7 @@ from eesvm._linear_svm import hinge as hinge_module
 from eesvm._linear_svm.pool import Pool
 from eesvm._linear_svm.scan import Look, scan
 from eesvm._linear_svm.squared_hinge import mean_hessian_inverse
-from eesvm._threads import workers
+from eesvm._support.threads import workers
 from eesvm.rows import ArrayRows
 from reference_svm import coordinate_descent, objective, relu_features, worst_violation
 

@@ -10,10 +10,10 @@ import pytest
 
 from detector_scenes import quick_options, scenes
 from eesvm import ExemplarDetector, InputError
+from eesvm._support.memory import LEAST, MemoryPlan, as_text, bytes_of
 from eesvm.class_training import n_scored, score_class, train_class
 from eesvm.cli import main
 from eesvm.detector_options import CalibrationOptions
-from eesvm.memory_plan import LEAST, MemoryPlan, as_text, bytes_of
 from eesvm.training_windows import training_windows
 
 GIB = 1 << 30
@@ -105,7 +105,7 @@ def test_scores_that_no_folder_keeps_count(monkeypatch):
 def test_the_plan_holds_for_scores_of_an_earlier_run(tmp_path, monkeypatch):
     dataset, folder = scenes("train", 4), tmp_path / "model"
     ExemplarDetector(quick_options()).fit(dataset, folder=folder)
-    monkeypatch.setattr("eesvm.memory_plan._PYTHON", LEAST)
+    monkeypatch.setattr("eesvm._support.memory._PYTHON", LEAST)
     with pytest.raises(InputError, match=r"to calibrate the class .* takes about"):
         ExemplarDetector(quick_options(calibration__min_recall=0.9)).fit(dataset, folder=folder, memory="1GB")
 

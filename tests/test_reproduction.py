@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from eesvm import InputError
+from eesvm._support.run_folder import RunFolder
 from eesvm.datasets.scenes import make_scenes
 from eesvm.experiments.detection_tables import PAPER_RULES
 from eesvm.experiments.paper_figures import PaperFigure
@@ -17,7 +18,6 @@ from eesvm.experiments.reproduction_files import check_folder, read_figures, rea
 from eesvm.experiments.reproduction_results import FULL, SMALL, STAGES, Results
 from eesvm.experiments.splits import own_split, scene_splits
 from eesvm.experiments.window_tables import JOINT, JOINT_SIGMOID, SIGMOID
-from eesvm.run_folder import RunFolder
 from eesvm.structures import Dataset
 
 QUICK = {

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load
 
-from eesvm._tensors import read_tensors, tensor_bytes
+from eesvm._support.tensors import read_tensors, tensor_bytes
 
 ARRAYS = {"b": np.arange(6, dtype=np.float32).reshape(2, 3), "a": np.array([True, False]), "c": np.empty((0, 2))}
 

@@ -7,11 +7,11 @@ version, need not wait for numba and scikit-learn.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from eesvm._version import __version__
+from eesvm._support.version import __version__
 
 if TYPE_CHECKING:
     from eesvm import metrics
-    from eesvm._validation import InputError
+    from eesvm._support.validation import InputError
     from eesvm.baseline import LinearSVM
     from eesvm.calibration.certificate import Certificate, verify
     from eesvm.calibration.cooccurrence import CooccurrenceCalibrator
@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "_validation": ("InputError",),
+    "_support.validation": ("InputError",),
     "baseline": ("LinearSVM",),
     "calibration.certificate": ("Certificate", "verify"),
     "calibration.cooccurrence": ("CooccurrenceCalibrator",),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.structures import Problem
 
 _logger = logging.getLogger("eesvm")

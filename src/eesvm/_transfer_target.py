@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm import boxes as geometry
-from eesvm._validation import InputError, check_number
+from eesvm._support.validation import InputError, check_number
 from eesvm._warping import PixelRange, covered_share, pixels_touched, source_edges
 from eesvm.images import MAX_PIXELS
 from eesvm.masks import check_mask

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._compile import kernel
+from eesvm._support.compile import kernel
 
 _Floats = NDArray[np.float64]
 

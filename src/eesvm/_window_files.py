@@ -14,9 +14,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from eesvm._files import atomic_write
 from eesvm._readers.npz import load_named_arrays
-from eesvm._validation import InputError
+from eesvm._support.files import atomic_write
+from eesvm._support.validation import InputError
 from eesvm.boxes import check_boxes
 from eesvm.structures import Windows
 

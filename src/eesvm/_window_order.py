@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._compile import kernel
+from eesvm._support.compile import kernel
 
 _NEAR = 0.3  # IoU from which windows take note of each other: less would add 0.027 at most, and most of the pairs
 

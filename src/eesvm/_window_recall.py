@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from eesvm import boxes as box_functions
-from eesvm._validation import InputError, check_number
+from eesvm._support.validation import InputError, check_number
 from eesvm.structures import Dataset, ImageRecord, Windows
 
 

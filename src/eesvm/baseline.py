@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from eesvm._linear_svm import LOSSES
-from eesvm._validation import InputError, NotFittedInputError, check_choice, check_number
+from eesvm._support.validation import InputError, NotFittedInputError, check_choice, check_number
 from eesvm.rows import F32, Rows, as_float32, as_rows, look_at_rows
 from eesvm.scoring import score_windows
 

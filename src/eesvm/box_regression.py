@@ -18,7 +18,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from eesvm import boxes as box_functions
-from eesvm._threads import workers
+from eesvm._support.threads import workers
 from eesvm.training_windows import TrainingWindows
 
 F32 = NDArray[np.float32]

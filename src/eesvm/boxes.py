@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._compile import kernel
-from eesvm._validation import InputError, check_choice, check_finite, check_number
+from eesvm._support.compile import kernel
+from eesvm._support.validation import InputError, check_choice, check_finite, check_number
 
 OVERLAPS = ("iou", "over_lower")
 

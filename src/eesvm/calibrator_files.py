@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._files import atomic_write
-from eesvm._tensors import read_tensors, tensor_bytes
-from eesvm._validation import InputError
-from eesvm._version import __version__
+from eesvm._support.files import atomic_write
+from eesvm._support.tensors import read_tensors, tensor_bytes
+from eesvm._support.validation import InputError
+from eesvm._support.version import __version__
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.calibration.independent import AffineCalibrator, IsotonicCalibrator, SigmoidCalibrator, Uncalibrated
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._files import atomic_write
 from eesvm._readers.npz import load_arrays
 from eesvm._readers.raw import check_readable, listed
-from eesvm._validation import InputError
+from eesvm._support.files import atomic_write
+from eesvm._support.validation import InputError
 from eesvm.calibration.certificate import Certificate
 
 FORMAT_VERSION = 1

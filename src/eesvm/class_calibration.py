@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import FloatArray, InputError, check_choice
+from eesvm._support.validation import FloatArray, InputError, check_choice
 from eesvm.calibration.anytime import ProgressCallback
 from eesvm.calibration.base import ScoreCalibrator, winning_exemplar
 from eesvm.calibration.cooccurrence import CooccurrenceCalibrator

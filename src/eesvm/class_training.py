@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.baseline import LinearSVM
 from eesvm.detector_options import CalibrationOptions, TrainingOptions
 from eesvm.exemplar_lda import ExemplarLDA

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.exemplar_annotations import plain_json
 from eesvm.structures import Dataset, ImageRecord, Instance
 

@@ -36,8 +36,8 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._files import atomic_folder, atomic_write
-from eesvm._validation import InputError
+from eesvm._support.files import atomic_folder, atomic_write
+from eesvm._support.validation import InputError
 from eesvm.boxes import check_boxes
 from eesvm.structures import Dataset, Detections
 

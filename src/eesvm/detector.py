@@ -25,7 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from eesvm._validation import InputError, NotFittedInputError
+from eesvm._support.memory import MemoryPlan, bytes_of
+from eesvm._support.tasks import open_engine
+from eesvm._support.validation import InputError, NotFittedInputError
 from eesvm.box_regression import BoxRegressor, regress_boxes
 from eesvm.class_calibration import calibrate_class, check_calibrators
 from eesvm.class_training import CalibrationScores, SingleSVM, TrainedClass, score_class, train_class
@@ -35,9 +37,7 @@ from eesvm.detector_files import LoadedModel, load_model, save_model
 from eesvm.detector_model import ClassModel, Ensemble, score_image
 from eesvm.detector_options import PRESETS, DetectorOptions
 from eesvm.detector_run import TrainingRun
-from eesvm.engine import open_engine
 from eesvm.images import image_size, read_image
-from eesvm.memory_plan import MemoryPlan, bytes_of
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation, ImageRecord, Problem
 from eesvm.training_windows import StageProgress, TrainingWindows, propose_windows, training_windows
 

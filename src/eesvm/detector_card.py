@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._files import atomic_write
-from eesvm._version import __version__
+from eesvm._support.files import atomic_write
+from eesvm._support.version import __version__
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.class_calibration import JOINT
 from eesvm.descriptors import PCA, Transformed

@@ -29,9 +29,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from eesvm._files import atomic_folder
-from eesvm._validation import InputError
-from eesvm._version import __version__
+from eesvm._support.files import atomic_folder
+from eesvm._support.run_folder import file_digest
+from eesvm._support.validation import InputError
+from eesvm._support.version import __version__
 from eesvm.box_regression import BoxRegressor
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.calibration.certificate import Certificate
@@ -49,7 +50,6 @@ from eesvm.detector_options import DetectorOptions
 from eesvm.exemplar_annotations import load_annotations, save_annotations
 from eesvm.exemplar_files import ExemplarIdentity, load_exemplars, save_exemplars
 from eesvm.persistence import load_calibration, load_cooccurrence, save_calibration
-from eesvm.run_folder import file_digest
 from eesvm.score_tables import read_score_table, write_score_table
 from eesvm.structures import ExemplarAnnotation
 from eesvm.training_windows import plain_descriptor

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm import boxes as box_functions
-from eesvm._validation import InputError, check_choice
+from eesvm._support.validation import InputError, check_choice
 from eesvm.box_regression import BoxRegressor
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.calibration.certificate import Certificate

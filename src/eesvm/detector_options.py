@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from eesvm import boxes
-from eesvm._extras import optional_module
 from eesvm._linear_svm import LOSSES
-from eesvm._validation import InputError, check_choice, check_number
+from eesvm._support.extras import optional_module
+from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.calibration.exact import METHODS as SEARCH_METHODS
 from eesvm.calibration.sigmoid import CRITERIA
 from eesvm.windows import WindowSettings

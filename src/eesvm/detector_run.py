@@ -24,8 +24,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from eesvm._threads import n_cores
-from eesvm._validation import InputError, check_image_name
+from eesvm._support.memory import MemoryPlan
+from eesvm._support.run_folder import RunFolder
+from eesvm._support.tasks import Engine
+from eesvm._support.threads import n_cores
+from eesvm._support.validation import InputError, check_image_name
 from eesvm.box_regression import BoxRegressor, regress_boxes
 from eesvm.calibration.anytime import Progress as SearchState
 from eesvm.calibration.base import ScoreCalibrator
@@ -61,10 +64,7 @@ from eesvm.detector_files import (
 from eesvm.detector_keys import TrainingKeys
 from eesvm.detector_model import ClassModel
 from eesvm.detector_options import DetectorOptions
-from eesvm.engine import Engine
 from eesvm.exemplar_annotations import annotate
-from eesvm.memory_plan import MemoryPlan
-from eesvm.run_folder import RunFolder
 from eesvm.split_training import SplitTraining
 from eesvm.structures import Dataset, Problem, Windows
 from eesvm.training_windows import (

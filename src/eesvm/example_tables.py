@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from eesvm._files import atomic_folder
-from eesvm._validation import check_choice, check_number
+from eesvm._support.files import atomic_folder
+from eesvm._support.validation import check_choice, check_number
 from eesvm.score_tables import ScoreTable
 
 FAMILIES = ("easy", "heavy_tailed", "overlapping")

@@ -21,10 +21,10 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._files import atomic_write
-from eesvm._tensors import read_tensors, tensor_bytes
-from eesvm._validation import InputError
-from eesvm._version import __version__
+from eesvm._support.files import atomic_write
+from eesvm._support.tensors import read_tensors, tensor_bytes
+from eesvm._support.validation import InputError
+from eesvm._support.version import __version__
 from eesvm.exemplar_lda import ExemplarLDA
 from eesvm.exemplars import ExemplarSVMs, LinearExemplars
 from eesvm.structures import Instance

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from eesvm._threads import n_threads, product_threads
-from eesvm._validation import InputError, check_number
+from eesvm._support.threads import n_threads, product_threads
+from eesvm._support.validation import InputError, check_number
 from eesvm.exemplars import LinearExemplars, check_both_groups, check_training
 from eesvm.rows import Rows
 

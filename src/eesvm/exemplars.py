@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
-from eesvm._checkpoints import Checkpoints, digest
 from eesvm._linear_svm import LOSSES, Budget, Margins, Objective, Problem, Solution, solve_together
-from eesvm._threads import Workers, n_threads, workers
-from eesvm._validation import (
+from eesvm._support.checkpoints import Checkpoints, digest
+from eesvm._support.threads import Workers, n_threads, workers
+from eesvm._support.validation import (
     InputError,
     NotFittedInputError,
     check_choice,

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._extras import optional_module
-from eesvm._files import atomic_write
-from eesvm._validation import InputError
+from eesvm._support.extras import optional_module
+from eesvm._support.files import atomic_write
+from eesvm._support.validation import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.images import MAX_PIXELS, read_index_image
 
 Mask = NDArray[np.bool_]

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from eesvm import boxes
 from eesvm._cached_mining import CachedMining, MiningOptions
-from eesvm._validation import InputError, check_choice, check_number
+from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.exemplars import ExemplarSVMs
 from eesvm.rows import PartedRows, Rows, StreamedRows
 from eesvm.structures import Instance, Windows

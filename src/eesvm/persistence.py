@@ -21,9 +21,9 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._files import atomic_folder, atomic_write, check_output_folder
-from eesvm._validation import InputError
-from eesvm._version import __version__
+from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
+from eesvm._support.validation import InputError
+from eesvm._support.version import __version__
 from eesvm.calibration.cooccurrence import CooccurrenceCalibrator, check_options
 from eesvm.calibration.exact import check_search_options
 from eesvm.calibration.independent import check_sigmoid_options

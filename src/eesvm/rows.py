@@ -18,7 +18,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import InputError, check_finite
+from eesvm._support.validation import InputError, check_finite
 
 F32 = NDArray[np.float32]
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._files import atomic_write
-from eesvm._threads import product_threads
-from eesvm._validation import InputError, check_finite, check_number
+from eesvm._support.files import atomic_write
+from eesvm._support.threads import product_threads
+from eesvm._support.validation import InputError, check_finite, check_number
 from eesvm.rows import F32, Rows, as_float32, as_rows, checked_blocks
 
 _BLOCK_BYTES = 1 << 22  # of scores that are computed together

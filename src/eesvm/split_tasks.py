@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._extras import optional_module
 from eesvm._linear_svm import Solution
+from eesvm._support.extras import optional_module
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.class_calibration import calibrate_class
 from eesvm.class_training import (

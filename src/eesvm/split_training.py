@@ -24,7 +24,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import InputError
+from eesvm._support.memory import MemoryPlan
+from eesvm._support.tasks import Engine, Pending, in_order
+from eesvm._support.validation import InputError
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.class_training import (
     F32,
@@ -40,9 +42,7 @@ from eesvm.descriptors import DescriptorCache, Transformed
 from eesvm.descriptors.backbones import Backbone
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector_options import DetectorOptions
-from eesvm.engine import Engine, Pending, in_order
 from eesvm.exemplars import ExemplarSVMs, LinearExemplars
-from eesvm.memory_plan import MemoryPlan
 from eesvm.split_tasks import (
     BareScores,
     Filled,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import FloatArray, InputError, check_number, row_blocks
+from eesvm._support.validation import FloatArray, InputError, check_number, row_blocks
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.score_tables import ScoreTable

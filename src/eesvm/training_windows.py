@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.descriptors import PCA, DescriptorCache, MeanNormScaler, Transformed, describe_dataset, make_descriptor
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector_options import DescriptorOptions, DetectorOptions, WindowOptions

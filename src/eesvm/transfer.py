@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm import boxes as geometry
+from eesvm._support.validation import InputError, check_weights
 from eesvm._transfer_target import HALF, KEYPOINTS, Target, box_text, check_box, check_image, names_of
-from eesvm._validation import InputError, check_weights
 from eesvm._warping import pixels_touched
 from eesvm.masks import check_mask
 from eesvm.structures import Box, ExemplarAnnotation, Instance, Part

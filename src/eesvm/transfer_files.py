@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eesvm import boxes as geometry
-from eesvm._extras import optional_module
-from eesvm._files import atomic_write
+from eesvm._support.extras import optional_module
+from eesvm._support.files import atomic_write
+from eesvm._support.version import __version__
 from eesvm._transfer_target import KEYPOINTS
-from eesvm._version import __version__
 from eesvm.datasets._tree import safe_name
 from eesvm.datasets._voc_writer import annotation_xml, palette
 from eesvm.datasets.writers import coco_box, relative_names

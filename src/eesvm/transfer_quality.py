@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm import boxes as geometry
-from eesvm._markdown import markdown_table
+from eesvm._support.tables import markdown_table
+from eesvm._support.validation import InputError, check_number
 from eesvm._transfer_measures import MASK_IOU, PART_IOU, PARTS_FOUND, POSE, Draw, Judge, Truth, candidates, read_truth
-from eesvm._validation import InputError, check_number
 from eesvm.metrics import Interval
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance
 

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse  # noqa: F401  compiled products and solutions call what `linalg` loads
 
-from eesvm._compile import kernel
 from eesvm._linear_svm.problem import F64, Objective
+from eesvm._support.compile import kernel
 from eesvm.rows import F32
 
 _NEAR = 0.02  # of the margin: so near to it a row takes part in a descent

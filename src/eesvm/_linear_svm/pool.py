@@ -19,7 +19,7 @@ from eesvm._linear_svm.hinge import Share, combine, descend_hinge, floats_of_a_p
 from eesvm._linear_svm.problem import F64, Budget, Integers, Problem
 from eesvm._linear_svm.scan import MAX_ROWS, Look, Scan, scan
 from eesvm._linear_svm.squared_hinge import amplification, descend_squared, mean_hessian_inverse
-from eesvm._threads import Workers
+from eesvm._support.threads import Workers
 from eesvm.rows import F32
 
 _MAX_BATCH = 64  # exemplars whose duals are optimised together, in one thread

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._compile import kernel
 from eesvm._linear_svm.problem import F64, Integers, Problem
-from eesvm._threads import Workers
+from eesvm._support.compile import kernel
+from eesvm._support.threads import Workers
 from eesvm.rows import F32
 
 MAX_ROWS = 2048  # scored together

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from eesvm._linear_svm.pool import Pool, Start
 from eesvm._linear_svm.problem import Budget, Margins, Problem, Solution
 from eesvm._linear_svm.scan import Scan
-from eesvm._threads import Workers
-from eesvm._validation import InputError
+from eesvm._support.threads import Workers
+from eesvm._support.validation import InputError
 
 _FIRST_VIOLATORS = 8  # per exemplar, in the first scan; twice as many in every further one
 _FIRST_ROWS = 256  # at least, where there are few exemplars

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._readers.raw import check_readable, listed
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 
 _COLUMNS = ("exemplar", "lower", "upper")
 _MAX_BYTES = 1 << 28  # a million exemplars need about a tenth of it

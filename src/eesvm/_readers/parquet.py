@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._readers.raw import RawTable, choose_columns, instead, listed
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 
 
 def read_parquet(path: Path, label_column: str, group_column: str | None, columns: Sequence[str] | None) -> RawTable:

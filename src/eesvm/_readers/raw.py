@@ -16,7 +16,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 
 MAGIC = {
     b"PK\x03\x04": "a zip archive",

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._readers.raw import MAGIC, RawTable, choose_columns, instead, listed
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 
 _HEADER_LIMIT = 1 << 26  # characters of a header line; a file without line ends must not be read whole to find out
 

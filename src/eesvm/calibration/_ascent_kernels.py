@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eesvm._compile import kernel
+from eesvm._support.compile import kernel
 
 _SPARSE = 8  # the load is summed over the exemplars in use where they are fewer than 1 / this of all
 _LEAST_EXCESS = 1e-3  # of a choice: a need that is worth an entry

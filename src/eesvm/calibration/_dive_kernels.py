@@ -18,7 +18,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from eesvm._compile import kernel
+from eesvm._support.compile import kernel
 
 FINISHED, OUT_OF_BUDGET = 0, 1
 # What becomes of a child, or of what is left when all children are forbidden: it is searched further; it costs nothing,

@@ -16,7 +16,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from eesvm._compile import kernel
+from eesvm._support.compile import kernel
 
 FORBIDDEN = np.iinfo(np.int32).max
 LEFT_OUT = -1  # in place of an exemplar: this positive stays uncovered

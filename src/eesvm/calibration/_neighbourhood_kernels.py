@@ -24,7 +24,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from eesvm._compile import kernel
+from eesvm._support.compile import kernel
 
 FORBIDDEN = np.iinfo(np.int32).max
 NOBODY = -1  # in place of an exemplar

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from eesvm._compile import compile_seconds
+from eesvm._support.compile import compile_seconds
 
 _CHUNK_SECONDS = 0.1  # how long a compiled kernel runs before limits and Ctrl-C are looked at again
 _PROGRESS_SECONDS = 0.2  # how often progress is reported while nothing improves

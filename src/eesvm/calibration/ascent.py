@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._threads import Workers
+from eesvm._support.threads import Workers
 from eesvm.calibration import _ascent_kernels as kernels
 from eesvm.calibration.reduce import ReducedProblem
 

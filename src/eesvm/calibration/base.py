@@ -21,7 +21,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from eesvm._validation import FloatArray, InputError, NotFittedInputError, check_labels, check_table, row_blocks
+from eesvm._support.validation import FloatArray, InputError, NotFittedInputError, check_labels, check_table, row_blocks
 
 
 class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, BaseEstimator, ABC):

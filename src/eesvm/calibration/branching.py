@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._threads import Workers
+from eesvm._support.threads import Workers
 from eesvm.calibration.anytime import Run, relative_gap
 from eesvm.calibration.ascent import FEW_FOUND, Ascent, Evaluation, Shares
 from eesvm.calibration.dives import Dive

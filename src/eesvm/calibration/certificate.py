@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import FloatArray, InputError, check_number
+from eesvm._support.validation import FloatArray, InputError, check_number
 from eesvm.calibration.certified_bound import certified_bound, common_unit
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
 

@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import InputError, row_blocks
+from eesvm._support.validation import InputError, row_blocks
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.proof_walk import Paid, ProofTree, Root, Shares, Values
 

@@ -21,8 +21,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._compile import kernel
-from eesvm._validation import FloatArray, InputError, check_finite, check_groups, check_number, group_ids
+from eesvm._support.compile import kernel
+from eesvm._support.validation import FloatArray, InputError, check_finite, check_groups, check_number, group_ids
 from eesvm.calibration.base import ScoreCalibrator, winning_exemplar
 
 _Floats = NDArray[np.float64]

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._threads import workers
-from eesvm._validation import InputError, check_choice, check_number
+from eesvm._support.threads import workers
+from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.calibration.algorithm1 import ALL_OBSERVATIONS, algorithm1, tree_levels
 from eesvm.calibration.anytime import ProgressCallback, Run
 from eesvm.calibration.bounds import max_min_bound

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._validation import FloatArray, InputError, check_number
+from eesvm._support.validation import FloatArray, InputError, check_number
 from eesvm.calibration.anytime import Progress, ProgressCallback, relative_gap
 from eesvm.calibration.exact import check_search_options, solve
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult

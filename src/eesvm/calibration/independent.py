@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 
-from eesvm._validation import FloatArray, check_choice, check_number
+from eesvm._support.validation import FloatArray, check_choice, check_number
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.calibration.sigmoid import CRITERIA, apply_sigmoids, fit_sigmoids, in_threads, sigmoid_arguments
 

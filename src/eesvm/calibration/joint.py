@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._validation import FloatArray, InputError, NotFittedInputError, check_groups, group_ids
+from eesvm._support.validation import FloatArray, InputError, NotFittedInputError, check_groups, group_ids
 from eesvm.calibration.anytime import ProgressCallback
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.calibration.exact import solve

@@ -20,7 +20,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.calibration import _neighbourhood_kernels as _kernels
 from eesvm.calibration.anytime import Run
 from eesvm.calibration.ranks import FORBIDDEN, RankedProblem

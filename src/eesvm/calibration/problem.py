@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._validation import FloatArray, InputError, check_scores, check_weights, row_blocks
+from eesvm._support.validation import FloatArray, InputError, check_scores, check_weights, row_blocks
 
 if TYPE_CHECKING:  # a certificate is made from a problem: importing it here for real would be a circle
     from eesvm.calibration.certificate import Certificate

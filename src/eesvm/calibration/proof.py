@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import FloatArray
+from eesvm._support.validation import FloatArray
 from eesvm.calibration.ascent import Shares
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.problem import CalibrationProblem

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import FloatArray, row_blocks
+from eesvm._support.validation import FloatArray, row_blocks
 from eesvm.calibration.problem import CalibrationProblem, any_accepts
 
 if TYPE_CHECKING:  # a certificate is judged by what is here: importing it for real would be a circle

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import FloatArray, InputError
+from eesvm._support.validation import FloatArray, InputError
 from eesvm.calibration.problem import CalibrationProblem
 
 _BLOCK_BYTES = 2**28  # of the scores that a thread holds at a time

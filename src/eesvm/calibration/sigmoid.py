@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from eesvm._compile import kernel
-from eesvm._validation import FloatArray, check_choice
+from eesvm._support.compile import kernel
+from eesvm._support.validation import FloatArray, check_choice
 
 CRITERIA = ("least_squares", "platt")
 MUTED = (0.1, 100.0)  # the original's answer to too few windows: next to nothing for the usual scores of an SVM

@@ -14,8 +14,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from eesvm._validation import InputError
-from eesvm._version import __version__
+from eesvm._support.validation import InputError
+from eesvm._support.version import __version__
 from eesvm.cli import (
     apply,
     cache,

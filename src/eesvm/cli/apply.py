@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from eesvm._files import atomic_write
-from eesvm._validation import InputError
+from eesvm._support.files import atomic_write
+from eesvm._support.validation import InputError
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb
 from eesvm.cli.console import Screen, percent

@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 import time
 
-from eesvm._files import atomic_folder, check_output_folder
 from eesvm._readers.bounds import read_bounds
-from eesvm._validation import InputError
+from eesvm._support.files import atomic_folder, check_output_folder
+from eesvm._support.validation import InputError
 from eesvm.calibration.certificate import verify
 from eesvm.calibration.exact import METHODS
 from eesvm.calibration.frontier import RecallFrontier, recall_frontier

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from eesvm._files import check_output_folder
+from eesvm._support.files import check_output_folder
 from eesvm.cli import demo_scenes, demo_scores
 from eesvm.cli.arguments import Parsers, add_verb
 from eesvm.cli.console import Screen

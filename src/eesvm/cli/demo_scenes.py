@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._files import atomic_folder, atomic_write
+from eesvm._support.files import atomic_folder, atomic_write
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.class_calibration import STORED_AS
 from eesvm.cli.console import Screen

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from eesvm._files import atomic_folder, atomic_write
+from eesvm._support.files import atomic_folder, atomic_write
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.cli.calibrate import fit
 from eesvm.cli.console import Screen

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eesvm._version import __version__
+from eesvm._support.version import __version__
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.cli.console import amount, percent, result_facts

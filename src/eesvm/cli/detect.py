@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from eesvm._files import atomic_folder, check_output_file, check_output_folder
-from eesvm._validation import InputError, check_image_name
+from eesvm._support.files import atomic_folder, check_output_file, check_output_folder
+from eesvm._support.validation import InputError, check_image_name
 from eesvm.class_calibration import check_calibrators
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen, duration

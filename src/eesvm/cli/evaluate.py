@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from eesvm._extras import MissingPackageError
-from eesvm._files import atomic_folder, atomic_write, check_output_folder
-from eesvm._validation import InputError
+from eesvm._support.extras import MissingPackageError
+from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
+from eesvm._support.validation import InputError
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.outputs import write_csv

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen, duration
 from eesvm.cli.stages import report_problems, stage_bar

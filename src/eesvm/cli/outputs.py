@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eesvm._files import atomic_write
-from eesvm._validation import InputError
+from eesvm._support.files import atomic_write
+from eesvm._support.validation import InputError
 from eesvm.calibration.certificate import Verification
 from eesvm.calibration.frontier import RecallFrontier, share_text
 from eesvm.calibration.joint import JointCalibrator

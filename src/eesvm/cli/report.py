@@ -10,8 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from eesvm._files import atomic_write, check_output_file
-from eesvm._validation import InputError
+from eesvm._support.files import atomic_write, check_output_file
+from eesvm._support.validation import InputError
 from eesvm.class_calibration import check_calibrators
 from eesvm.cli import detect
 from eesvm.cli.arguments import Parsers, add_verb, number

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen, duration
 from eesvm.cli.reproduce_page import Run, write_outputs

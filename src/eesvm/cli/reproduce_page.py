@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from eesvm._files import atomic_write
-from eesvm._version import __version__
+from eesvm._support.files import atomic_write
+from eesvm._support.run_folder import NAME as RUN_NAME
+from eesvm._support.version import __version__
 from eesvm.cli.console import duration
 from eesvm.detector_options import DetectorOptions
 from eesvm.experiments.claim_rules import CONFIRMED, NOT_CONFIRMED, RULES, UNTESTED
@@ -35,7 +36,6 @@ from eesvm.experiments.table_files import (
     to_texts,
 )
 from eesvm.report.demo_page import DemoPage, Picture, Section, Table, render
-from eesvm.run_folder import NAME as RUN_NAME
 
 _TITLE = "Joint calibration of Ensemble of Exemplar SVMs, reproduced"
 _READING = (

@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from eesvm._threads import n_threads
-from eesvm._validation import InputError
+from eesvm._support.threads import n_threads
+from eesvm._support.validation import InputError
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.detector import ExemplarDetector

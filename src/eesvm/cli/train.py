@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.class_calibration import JOINT, check_calibrators
 from eesvm.cli.arguments import Parsers, add_verb, number

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._files import atomic_folder, atomic_write, check_output_folder
 from eesvm._problems import reason
-from eesvm._validation import InputError
+from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
+from eesvm._support.validation import InputError
 from eesvm.cli import detect
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen

@@ -10,7 +10,7 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.certificate_files import load_certificate

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from eesvm._validation import InputError, check_choice
+from eesvm._support.validation import InputError, check_choice
 from eesvm.datasets._build import Options
 from eesvm.datasets._detect import detect_format
 from eesvm.datasets.coco import read_coco

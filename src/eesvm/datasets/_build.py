@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import InputError, check_choice
+from eesvm._support.validation import InputError, check_choice
 from eesvm.images import ImageError, image_header, read_image
 from eesvm.structures import Box, Dataset, ImageRecord, Instance, Problem
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.datasets._build import Builder, Picture
 from eesvm.masks import check_polygon, check_rle, mask_box, polygons_to_mask, rle_to_mask
 from eesvm.structures import Instance, Part

@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import islice
 from pathlib import Path
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.datasets import coco, ilsvrc, voc, yolo
 from eesvm.datasets._build import Builder, Options
 from eesvm.datasets._tree import ImageIndex, is_image, key, scan

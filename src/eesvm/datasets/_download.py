@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from eesvm._validation import InputError
-from eesvm._version import __version__
+from eesvm._support.validation import InputError
+from eesvm._support.version import __version__
 
 _BLOCK = 1 << 18  # bytes
 _FIRST_PAUSE = 0.5  # seconds before a second try; doubled each time

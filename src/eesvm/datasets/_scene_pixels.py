@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._extras import optional_module
+from eesvm._support.extras import optional_module
 from eesvm.datasets._scene_glyphs import Draw, Patch, blob
 
 Image = NDArray[np.float64]

@@ -16,8 +16,8 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from eesvm._extras import optional_module
-from eesvm._validation import InputError
+from eesvm._support.extras import optional_module
+from eesvm._support.validation import InputError
 from eesvm.masks import check_mask
 from eesvm.structures import Box, Dataset, ImageRecord, Instance
 

@@ -17,7 +17,7 @@ from typing import Any
 from xml.sax import SAXException
 from xml.sax.handler import ContentHandler
 
-from eesvm._extras import optional_module
+from eesvm._support.extras import optional_module
 
 _DEEPEST = 32  # levels of nested tags
 _LARGEST_FILE = 1 << 26  # bytes

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eesvm._extras import optional_module
-from eesvm._validation import InputError
+from eesvm._support.extras import optional_module
+from eesvm._support.validation import InputError
 
 CONFIG_NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
 CLASS_FILES = ("classes.txt", "obj.names", "names.txt", "labels.txt", "_darknet.labels")

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.datasets._build import Builder, Options, Picture, choose_split
 from eesvm.datasets._coco_annotation import Place, read_instance
 from eesvm.datasets._tree import safe_name

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from eesvm._files import atomic_folder
-from eesvm._validation import InputError, check_choice
+from eesvm._support.files import atomic_folder
+from eesvm._support.validation import InputError, check_choice
 from eesvm.datasets._download import Archive, FetchError, FetchProgress, ProgressCallback, download
 from eesvm.datasets._tree import safe_name
 

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.datasets._build import Builder, Options, choose_split
 from eesvm.datasets._image_sets import read_splits
 from eesvm.datasets._tree import ImageIndex, below, scan

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.structures import Dataset
 
 

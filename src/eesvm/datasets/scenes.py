@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import InputError, check_number
+from eesvm._support.validation import InputError, check_number
 from eesvm.datasets._scene_glyphs import Draw, Glyph, Patch, Pose, blob, digits, letter, place
 from eesvm.datasets._scene_pixels import background, fill, finish, overlap, paste, surface
 from eesvm.structures import Box, Dataset, ImageRecord, Instance, Part

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._validation import InputError, check_choice
+from eesvm._support.validation import InputError, check_choice
 from eesvm.datasets._build import Builder, Options, Picture, choose_split
 from eesvm.datasets._image_sets import read_splits
 from eesvm.datasets._tree import ImageIndex, below, common_folder, folder_splits, key, safe_name, scan

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._files import atomic_folder, atomic_write
-from eesvm._validation import InputError
+from eesvm._support.files import atomic_folder, atomic_write
+from eesvm._support.validation import InputError
 from eesvm.datasets._plain_json import plain_json
 from eesvm.datasets._tree import is_image, safe_name
 from eesvm.datasets._voc_writer import annotation_xml, list_text, object_image

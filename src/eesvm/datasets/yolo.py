@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.datasets._build import Builder, Options, Picture, choose_split
 from eesvm.datasets._coco_annotation import ShapeMask
 from eesvm.datasets._tree import ImageIndex, common_folder, folder_splits, is_image, key, safe_name, scan

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from eesvm._validation import InputError, check_choice
+from eesvm._support.validation import InputError, check_choice
 from eesvm.descriptors import hog
 from eesvm.descriptors.backbones import Backbone, Normalisation, stated_layer
 from eesvm.descriptors.base import Descriptor

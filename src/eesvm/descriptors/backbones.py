@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._extras import optional_module
-from eesvm._threads import n_cores
-from eesvm._validation import InputError, check_choice, check_number
+from eesvm._support.extras import optional_module
+from eesvm._support.threads import n_cores
+from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.descriptors import onnx_files, pretrained
 
 DEVICES = ("auto", "cpu", "cuda")

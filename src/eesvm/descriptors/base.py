@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm import boxes as box_functions
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 
 Image = NDArray[np.uint8]
 Boxes = NDArray[np.float64]

@@ -33,8 +33,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._files import atomic_write
-from eesvm._validation import InputError, check_number
+from eesvm._support.files import atomic_write
+from eesvm._support.validation import InputError, check_number
 from eesvm.descriptors.pretrained import default_cache_folder
 
 FORMAT = 1  # to be raised when entries are written in another way

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm import boxes as box_functions
-from eesvm._validation import InputError, check_number
+from eesvm._support.validation import InputError, check_number
 from eesvm.descriptors.backbones import Backbone
 from eesvm.descriptors.base import Boxes, Image, Rows, check_image, check_windows, normalise_rows
 from eesvm.descriptors.pooling import integral_map, pool_windows

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm import boxes as box_functions
-from eesvm._compile import kernel
-from eesvm._validation import check_choice, check_number
+from eesvm._support.compile import kernel
+from eesvm._support.validation import check_choice, check_number
 from eesvm.descriptors.base import Boxes, Image, Rows, check_image, check_windows
 from eesvm.descriptors.pooling import integral_map, pool_windows
 from eesvm.descriptors.resampling import resample

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.descriptors.torch_weights import Weights
 
 if TYPE_CHECKING:

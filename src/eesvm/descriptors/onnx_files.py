@@ -17,8 +17,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eesvm._extras import optional_module
-from eesvm._validation import InputError
+from eesvm._support.extras import optional_module
+from eesvm._support.validation import InputError
 
 METADATA_KEY = "eesvm"
 

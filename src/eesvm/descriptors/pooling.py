@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._compile import kernel
+from eesvm._support.compile import kernel
 
 Sums = NDArray[np.float64]
 

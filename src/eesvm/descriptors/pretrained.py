@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._extras import optional_module
-from eesvm._files import atomic_write
-from eesvm._validation import InputError
+from eesvm._support.extras import optional_module
+from eesvm._support.files import atomic_write
+from eesvm._support.validation import InputError
 from eesvm.descriptors.onnx_builder import build_efficientnet
 from eesvm.descriptors.torch_weights import Weights, read_torch_weights
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._compile import kernel
+from eesvm._support.compile import kernel
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float64]

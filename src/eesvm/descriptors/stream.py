@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from eesvm._problems import reason, skip
-from eesvm._threads import n_cores
-from eesvm._validation import InputError, check_number
+from eesvm._support.threads import n_cores
+from eesvm._support.validation import InputError, check_number
 from eesvm.descriptors.base import Descriptor, Rows
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.images import read_image

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 
 Weights = dict[str, NDArray[Any]]
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm import boxes as geometry
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.box_regression import BoxRegressor, regress_boxes
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.calibration.cooccurrence import CooccurrenceCalibrator

@@ -19,8 +19,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._extras import optional_module
-from eesvm._validation import InputError
+from eesvm._support.extras import optional_module
+from eesvm._support.validation import InputError
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.class_training import CalibrationScores, TrainedClass
 from eesvm.experiments import example_cuts

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._validation import InputError, check_number
+from eesvm._support.validation import InputError, check_number
 from eesvm.calibration.algorithm1 import ALL_OBSERVATIONS
 from eesvm.calibration.exact import solve
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult

@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from eesvm._validation import InputError
+from eesvm._support.run_folder import RunFolder
+from eesvm._support.validation import InputError
 from eesvm.class_training import NothingToLearnError
 from eesvm.dataset_fingerprint import digest, fingerprint
 from eesvm.descriptors import DescriptorCache
@@ -34,7 +35,6 @@ from eesvm.experiments.recipes import Recipe
 from eesvm.experiments.reproduction_results import FULL, SMALL, STAGES, Part, Results
 from eesvm.experiments.split_windows import SplitWindows
 from eesvm.experiments.splits import Split, Splits
-from eesvm.run_folder import RunFolder
 from eesvm.structures import Problem
 from eesvm.training_windows import StageProgress, plain_descriptor
 

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._files import atomic_write
-from eesvm._validation import InputError
+from eesvm._support.files import atomic_write
+from eesvm._support.run_folder import NAME as RUN_NAME
+from eesvm._support.validation import InputError
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.experiments.paper_figures import PaperFigure
 from eesvm.experiments.pruning import PruningStudy, Search
 from eesvm.experiments.reproduction_results import Part
-from eesvm.run_folder import NAME as RUN_NAME
 from eesvm.score_tables import ScoreTable
 
 KIND = "reproduction"  # in the inputs of a run folder

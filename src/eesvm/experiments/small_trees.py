@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.calibration.algorithm1 import ALL_OBSERVATIONS
 from eesvm.calibration.problem import CalibrationProblem
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eesvm._validation import InputError, check_number
+from eesvm._support.validation import InputError, check_number
 from eesvm.datasets import select
 from eesvm.datasets.scenes import make_scenes
 from eesvm.structures import Dataset, ImageRecord

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._validation import (
+from eesvm._support.validation import (
     FloatArray,
     InputError,
     check_finite,

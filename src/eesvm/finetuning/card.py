@@ -19,8 +19,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eesvm._files import atomic_write
-from eesvm._version import __version__
+from eesvm._support.files import atomic_write
+from eesvm._support.version import __version__
 from eesvm.finetuning.curves import learning_curves
 from eesvm.finetuning.options import FinetuneOptions
 from eesvm.report.figures import save_png

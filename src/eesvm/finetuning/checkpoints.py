@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from safetensors.numpy import save
 
-from eesvm._files import atomic_write
-from eesvm._tensors import read_tensors
-from eesvm._validation import InputError
+from eesvm._support.files import atomic_write
+from eesvm._support.tensors import read_tensors
+from eesvm._support.validation import InputError
 from eesvm.finetuning.card import CHECKPOINTS
 
 FORMAT = "eesvm-finetuning-1"

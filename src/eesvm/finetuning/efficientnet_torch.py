@@ -18,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.descriptors.onnx_builder import BATCH_NORM_EPSILON, Block, block_plan
 from eesvm.descriptors.torch_weights import Weights
 

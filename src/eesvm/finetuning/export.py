@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from eesvm._extras import optional_module
-from eesvm._validation import InputError
+from eesvm._support.extras import optional_module
+from eesvm._support.validation import InputError
 from eesvm.descriptors import onnx_files
 from eesvm.descriptors.backbones import Normalisation
 from eesvm.descriptors.cnn import LITE_LEVELS

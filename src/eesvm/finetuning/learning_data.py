@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.class_training import choose_classes
 from eesvm.dataset_fingerprint import Fingerprint, digest, fingerprint
 from eesvm.descriptors.cache import DescriptorCache

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
-from eesvm._validation import InputError, check_choice, check_number
+from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.detector_options import WindowOptions
 
 NETWORKS = ("lite0", "lite1", "lite2")

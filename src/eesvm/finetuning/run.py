@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from eesvm._extras import optional_module
-from eesvm._files import atomic_write
-from eesvm._validation import InputError, check_choice
+from eesvm._support.extras import optional_module
+from eesvm._support.files import atomic_write
+from eesvm._support.validation import InputError, check_choice
 from eesvm.dataset_fingerprint import digest
 from eesvm.descriptors.backbones import DEVICES, Normalisation
 from eesvm.descriptors.cache import DescriptorCache

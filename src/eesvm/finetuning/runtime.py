@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from eesvm._threads import n_cores
-from eesvm._validation import InputError, check_choice, check_number
+from eesvm._support.threads import n_cores
+from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.descriptors.backbones import DEVICES
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from eesvm._validation import InputError, check_choice
+from eesvm._support.validation import InputError, check_choice
 from eesvm.dataset_fingerprint import digest
 from eesvm.descriptors.backbones import Normalisation
 from eesvm.descriptors.pretrained import MEAN, PRETRAINED, STD, read_weights

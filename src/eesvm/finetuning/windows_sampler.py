@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm import boxes as geometry
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.finetuning.options import FinetuneOptions
 from eesvm.structures import ImageRecord, Instance, Windows
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._extras import optional_module
+from eesvm._support.extras import optional_module
 from eesvm.metrics._tables import Tables
 from eesvm.structures import Instance
 

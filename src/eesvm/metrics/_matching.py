@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._compile import kernel
+from eesvm._support.compile import kernel
 from eesvm.metrics._tables import Tables
 
 MISS, HIT, SECOND_HIT, IGNORED = 0, 1, 2, 3

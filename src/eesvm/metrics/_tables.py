@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.boxes import check_boxes
 from eesvm.structures import Dataset, Detections, ImageRecord, Instance
 

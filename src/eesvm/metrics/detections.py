@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._markdown import markdown_table
-from eesvm._validation import InputError, check_choice, check_number
+from eesvm._support.tables import markdown_table
+from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.metrics._coco import CocoClass, evaluate_coco
 from eesvm.metrics._matching import HIT, IGNORED, match_detections
 from eesvm.metrics._tables import Tables, make_tables

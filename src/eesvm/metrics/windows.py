@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._validation import InputError, check_groups, check_number, check_weights, group_ids
+from eesvm._support.validation import InputError, check_groups, check_number, check_weights, group_ids
 
 Metric = Callable[..., float]
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._files import atomic_write
-from eesvm._validation import FloatArray
+from eesvm._support.files import atomic_write
+from eesvm._support.validation import FloatArray
 from eesvm.calibration.frontier import RecallFrontier
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.metrics import ClassReport, DetectionReport, average_precision, precision_recall_curve

@@ -18,8 +18,8 @@ from functools import partial
 
 import numpy as np
 
-from eesvm._validation import InputError, check_number
-from eesvm._version import __version__
+from eesvm._support.validation import InputError, check_number
+from eesvm._support.version import __version__
 from eesvm.class_calibration import JOINT, JOINT_SIGMOID
 from eesvm.detection_transfer import check_winners
 from eesvm.detector import ExemplarDetector

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm import boxes as geometry
+from eesvm._support.validation import InputError
 from eesvm._transfer_target import KEYPOINTS
-from eesvm._validation import InputError
 from eesvm.calibration.frontier import recall_frontier
 from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem

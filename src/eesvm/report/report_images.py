@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._extras import optional_module
+from eesvm._support.extras import optional_module
 from eesvm.report.report_data import Image
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm import boxes as box_functions
-from eesvm._extras import optional_module
-from eesvm._validation import InputError
+from eesvm._support.extras import optional_module
+from eesvm._support.validation import InputError
 from eesvm.class_calibration import check_calibrators
 from eesvm.descriptors import describe_dataset
 from eesvm.detector import ExemplarDetector

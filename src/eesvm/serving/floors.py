@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._validation import FloatArray, InputError, check_number
+from eesvm._support.validation import FloatArray, InputError, check_number
 from eesvm.calibration.anytime import Progress
 from eesvm.calibration.frontier import DEFAULT_FLOORS, RecallFrontier, recall_frontier
 from eesvm.calibration.joint import JointCalibrator

@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.serving.messages import (
     METHODS,
     Refusal,

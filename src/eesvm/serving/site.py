@@ -20,7 +20,7 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 from eesvm.serving.engine import Engine
 from eesvm.serving.floors import FloorSearch
 from eesvm.serving.messages import Response, json_response

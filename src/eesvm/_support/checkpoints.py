@@ -21,8 +21,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from eesvm._files import atomic_write
-from eesvm._validation import InputError
+from eesvm._support.files import atomic_write
+from eesvm._support.validation import InputError
 
 FORMAT = 1  # to be raised when blocks are computed or written in another way
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 
 # What zipfile and numpy raise over a .npz file that is damaged, or whose headers are.
 ARCHIVE_DAMAGE = (

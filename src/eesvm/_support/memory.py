@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from eesvm._validation import InputError, check_number
+from eesvm._support.validation import InputError, check_number
 
 LEAST = 1 << 30
 

@@ -32,11 +32,11 @@ from weakref import WeakSet
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from eesvm._extras import optional_module
-from eesvm._threads import n_threads
-from eesvm._validation import InputError
-from eesvm._version import __version__
-from eesvm.engine import LOCAL, Pending
+from eesvm._support.extras import optional_module
+from eesvm._support.tasks import LOCAL, Pending
+from eesvm._support.threads import n_threads
+from eesvm._support.validation import InputError
+from eesvm._support.version import __version__
 
 _SCHEMES = ("tcp://", "tls://", "ws://", "wss://", "ucx://")
 _CONNECT_SECONDS = 10.0

@@ -147,7 +147,7 @@ def open_engine(scheduler: Any, n_workers: int | None = None) -> Iterator[Engine
     if scheduler is None or isinstance(scheduler, Engine):
         yield scheduler
         return
-    from eesvm.distributed import DaskEngine  # needs the extra `distributed`
+    from eesvm._support.dask_tasks import DaskEngine  # needs the extra `distributed`
 
     with DaskEngine(scheduler, n_workers=n_workers) as engine:
         yield engine

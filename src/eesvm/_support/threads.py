@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 from threadpoolctl import threadpool_limits
 
-from eesvm._validation import check_number
+from eesvm._support.validation import check_number
 
 
 class Workers:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

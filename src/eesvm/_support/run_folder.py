@@ -19,9 +19,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from eesvm._files import atomic_write
-from eesvm._validation import InputError
-from eesvm._version import __version__
+from eesvm._support.files import atomic_write
+from eesvm._support.validation import InputError
+from eesvm._support.version import __version__
 
 FORMAT = "eesvm-run"
 FORMAT_VERSION = 1

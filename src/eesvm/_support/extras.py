@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from eesvm._validation import InputError
+from eesvm._support.validation import InputError
 
 
 class MissingPackageError(InputError, ImportError):
