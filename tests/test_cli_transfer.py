@@ -33,7 +33,7 @@ from eesvm.detector import ExemplarDetector
 from eesvm.detector_model import Ensemble
 from eesvm.exemplar_annotations import annotate as annotate_all
 from eesvm.images import read_image, read_index_image
-from eesvm.masks import rle_to_mask
+from eesvm.images.masks import rle_to_mask
 from eesvm.report.transfer_pictures import grid, panel
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance
 from eesvm.transfer import annotate, transfer, transfer_consensus

@@ -8,7 +8,7 @@ import pytest
 from dataset_files import coco_document, kinds, save_coco, save_image, save_text, save_voc, voc_object, voc_xml
 from eesvm import InputError
 from eesvm.datasets import FORMATS, open_dataset
-from eesvm.masks import polygons_to_mask
+from eesvm.images.masks import polygons_to_mask
 
 
 def save_yolo(root, label, config="names: [dog, cat]\n", image="images/a.jpg"):

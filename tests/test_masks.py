@@ -9,7 +9,7 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 
 from eesvm import InputError
-from eesvm.masks import index_mask, mask_box, mask_to_rle, polygons_to_mask, rle_to_mask
+from eesvm.images.masks import index_mask, mask_box, mask_to_rle, polygons_to_mask, rle_to_mask
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from detector_scenes import quick_options
-from eesvm.masks import rle_to_mask
+from eesvm.images.masks import rle_to_mask
 from eesvm.serving.engine import Engine
 from eesvm.serving.floors import FloorSearch
 from eesvm.serving.server import Limits

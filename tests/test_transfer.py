@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as hnp
 
 from dataset_files import real_data
 from eesvm import InputError
-from eesvm._warping import Edges, resampled
 from eesvm.datasets import open_dataset
+from eesvm.images.warping import Edges, resampled
 from eesvm.structures import ExemplarAnnotation, Instance, Part
 from eesvm.transfer import Agreement, annotate, transfer, transfer_consensus, weighted_median
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm import boxes as geometry
-from eesvm._warping import pixels_touched
-from eesvm.masks import check_mask, mask_box
+from eesvm.images.masks import check_mask, mask_box
+from eesvm.images.warping import pixels_touched
 from eesvm.structures import Box, ExemplarAnnotation, Instance
 from eesvm.transfer import TransferredAnnotation, numbered_parts, transfer, transfer_consensus
 

@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from eesvm import boxes as geometry
 from eesvm._support.validation import InputError, check_number
-from eesvm._warping import PixelRange, covered_share, pixels_touched, source_edges
-from eesvm.images import MAX_PIXELS
-from eesvm.masks import check_mask
+from eesvm.images.files import MAX_PIXELS
+from eesvm.images.masks import check_mask
+from eesvm.images.warping import PixelRange, covered_share, pixels_touched, source_edges
 from eesvm.structures import Box, ExemplarAnnotation, Part
 
 KEYPOINTS = "keypoints"  # the key under which readers keep them in the metadata: name -> x, y and perhaps visibility

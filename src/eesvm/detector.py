@@ -37,7 +37,7 @@ from eesvm.detector_files import LoadedModel, load_model, save_model
 from eesvm.detector_model import ClassModel, Ensemble, score_image
 from eesvm.detector_options import PRESETS, DetectorOptions
 from eesvm.detector_run import TrainingRun
-from eesvm.images import image_size, read_image
+from eesvm.images.files import image_size, read_image
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation, ImageRecord, Problem
 from eesvm.training_windows import StageProgress, TrainingWindows, propose_windows, training_windows
 

@@ -32,7 +32,7 @@ from eesvm._support.tensors import read_tensors, tensor_bytes
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
 from eesvm.datasets._plain_json import plain_json
-from eesvm.images import read_image
+from eesvm.images.files import read_image
 from eesvm.structures import ExemplarAnnotation, ImageRecord, Instance, Part, Problem
 
 FORMAT = "eesvm-annotations"

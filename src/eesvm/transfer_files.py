@@ -34,7 +34,7 @@ from eesvm.datasets.writers import coco_box, relative_names
 from eesvm.detection_files import Ids, coco_numbers, number_classes
 from eesvm.detection_transfer import ImageDetections
 from eesvm.exemplar_annotations import plain_json
-from eesvm.masks import mask_to_rle
+from eesvm.images.masks import mask_to_rle
 from eesvm.structures import Dataset, ExemplarAnnotation, ImageRecord, Instance
 from eesvm.transfer import Agreement, TransferredAnnotation
 

@@ -14,7 +14,7 @@ from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.detector import ExemplarDetector
 from eesvm.detector_options import CALIBRATORS
-from eesvm.images import MAX_PIXELS
+from eesvm.images.files import MAX_PIXELS
 from eesvm.serving.engine import Engine
 from eesvm.serving.floors import FloorSearch
 from eesvm.serving.server import Limits, Server

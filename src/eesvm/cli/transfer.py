@@ -38,7 +38,7 @@ from eesvm.detection_transfer import (
     with_consensus,
 )
 from eesvm.detector import ExemplarDetector
-from eesvm.images import write_image, write_picture
+from eesvm.images.files import write_image, write_picture
 from eesvm.report.report_texts import counted
 from eesvm.report.transfer_pictures import grid, is_drawn, panel, superimposed
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Problem

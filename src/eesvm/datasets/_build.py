@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError, check_choice
-from eesvm.images import ImageError, image_header, read_image
+from eesvm.images.files import ImageError, image_header, read_image
 from eesvm.structures import Box, Dataset, ImageRecord, Instance, Problem
 
 CHECKS = ("none", "header", "full")

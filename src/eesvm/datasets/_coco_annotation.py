@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError
 from eesvm.datasets._build import Builder, Picture
-from eesvm.masks import check_polygon, check_rle, mask_box, polygons_to_mask, rle_to_mask
+from eesvm.images.masks import check_polygon, check_rle, mask_box, polygons_to_mask, rle_to_mask
 from eesvm.structures import Instance, Part
 
 Shape = tuple[NDArray[np.float64], ...] | dict[str, Any]  # polygons or run lengths

@@ -14,7 +14,7 @@ from collections.abc import Container
 from pathlib import Path
 
 from eesvm.datasets._build import Builder
-from eesvm.images import IMAGE_SUFFIXES
+from eesvm.images.files import IMAGE_SUFFIXES
 
 _LABELS = {"1": 1, "+1": 1, "0": 0, "-1": -1}
 

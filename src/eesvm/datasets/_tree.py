@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from eesvm.datasets._build import Builder
-from eesvm.images import IMAGE_SUFFIXES
+from eesvm.images.files import IMAGE_SUFFIXES
 
 SPLIT_NAMES = (
     "train", "training", "trainval", "val", "valid", "validation", "test", "testing", "train2017", "val2017",

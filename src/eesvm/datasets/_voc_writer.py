@@ -18,7 +18,7 @@ import numpy as np
 
 from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError
-from eesvm.masks import check_mask
+from eesvm.images.masks import check_mask
 from eesvm.structures import Box, Dataset, ImageRecord, Instance
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from eesvm._support.validation import InputError
 from eesvm.datasets._plain_json import plain_json
 from eesvm.datasets._tree import is_image, safe_name
 from eesvm.datasets._voc_writer import annotation_xml, list_text, object_image
-from eesvm.images import write_image, write_picture
-from eesvm.masks import mask_to_rle
+from eesvm.images.files import write_image, write_picture
+from eesvm.images.masks import mask_to_rle
 from eesvm.structures import Dataset, ImageRecord, Instance
 
 

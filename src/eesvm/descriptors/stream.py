@@ -24,7 +24,7 @@ from eesvm._support.threads import n_cores
 from eesvm._support.validation import InputError, check_number
 from eesvm.descriptors.base import Descriptor, Rows
 from eesvm.descriptors.cache import DescriptorCache
-from eesvm.images import read_image
+from eesvm.images.files import read_image
 from eesvm.structures import Dataset, ImageRecord, Problem, Windows
 
 

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError, check_number
 from eesvm._transfer_target import HALF, Target, check_image, source_box
-from eesvm._warping import Edges, PixelRange, covered_share, pixels_touched, resampled, source_edges
+from eesvm.images.warping import Edges, PixelRange, covered_share, pixels_touched, resampled, source_edges
 from eesvm.structures import Box, ExemplarAnnotation
 from eesvm.transfer import TransferredAnnotation, transfer
 

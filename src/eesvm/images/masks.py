@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm._support.validation import InputError
-from eesvm.images import MAX_PIXELS, read_index_image
+from eesvm.images.files import MAX_PIXELS, read_index_image
 
 Mask = NDArray[np.bool_]
 
