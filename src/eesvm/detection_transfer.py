@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._problems import reason, skip
 from eesvm._support.validation import InputError, check_number
 from eesvm._transfer_target import Target
+from eesvm.datasets.problems import reason, skip
 from eesvm.descriptors import describe_dataset
 from eesvm.detector_model import Ensemble
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance, Problem, Windows

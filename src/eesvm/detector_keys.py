@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from eesvm.class_calibration import JOINT
-from eesvm.dataset_fingerprint import Fingerprint, digest
+from eesvm.datasets.fingerprint import Fingerprint, digest
 from eesvm.detector_options import DetectorOptions
 
 _VERSION = 1  # part of every key: to be raised when the same inputs train another model

@@ -42,7 +42,7 @@ from eesvm.class_training import (
     score_class,
     train_class,
 )
-from eesvm.dataset_fingerprint import digest, fingerprint
+from eesvm.datasets.fingerprint import digest, fingerprint
 from eesvm.descriptors import DescriptorCache, Transformed
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector_files import (

@@ -25,13 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm import transfer
-from eesvm._problems import reason
 from eesvm._support.extras import optional_module
 from eesvm._support.files import atomic_write
 from eesvm._support.tensors import read_tensors, tensor_bytes
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
-from eesvm.datasets._plain_json import plain_json
+from eesvm.datasets.plain_json import plain_json
+from eesvm.datasets.problems import reason
 from eesvm.images.files import read_image
 from eesvm.structures import ExemplarAnnotation, ImageRecord, Instance, Part, Problem
 

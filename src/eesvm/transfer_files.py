@@ -28,8 +28,8 @@ from eesvm._support.extras import optional_module
 from eesvm._support.files import atomic_write
 from eesvm._support.version import __version__
 from eesvm._transfer_target import KEYPOINTS
-from eesvm.datasets._tree import safe_name
-from eesvm.datasets._voc_writer import annotation_xml, palette
+from eesvm.datasets.tree import safe_name
+from eesvm.datasets.voc_writer import annotation_xml, palette
 from eesvm.datasets.writers import coco_box, relative_names
 from eesvm.detection_files import Ids, coco_numbers, number_classes
 from eesvm.detection_transfer import ImageDetections

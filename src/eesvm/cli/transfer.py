@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._problems import reason
 from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
 from eesvm._support.validation import InputError
 from eesvm.cli import detect
@@ -27,6 +26,7 @@ from eesvm.cli.console import Screen
 from eesvm.cli.outputs import write_csv
 from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.datasets import FORMATS
+from eesvm.datasets.problems import reason
 from eesvm.detection_files import read_detections
 from eesvm.detection_transfer import (
     ImageDetections,

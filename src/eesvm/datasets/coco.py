@@ -23,7 +23,7 @@ from typing import Any
 from eesvm._support.validation import InputError
 from eesvm.datasets._build import Builder, Options, Picture, choose_split
 from eesvm.datasets._coco_annotation import Place, read_instance
-from eesvm.datasets._tree import safe_name
+from eesvm.datasets.tree import safe_name
 from eesvm.structures import Dataset, Instance
 
 _OTHER_CONTENT = ("captions_", "panoptic_", "stuff_", "image_info_", "person_keypoints_")  # taken if there is no other

@@ -21,7 +21,7 @@ from pathlib import Path
 from eesvm._support.files import atomic_folder
 from eesvm._support.validation import InputError, check_choice
 from eesvm.datasets._download import Archive, FetchError, FetchProgress, ProgressCallback, download
-from eesvm.datasets._tree import safe_name
+from eesvm.datasets.tree import safe_name
 
 __all__ = ["COLLECTIONS", "Archive", "Collection", "FetchError", "FetchProgress", "fetch"]
 

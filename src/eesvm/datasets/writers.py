@@ -23,9 +23,9 @@ import numpy as np
 
 from eesvm._support.files import atomic_folder, atomic_write
 from eesvm._support.validation import InputError
-from eesvm.datasets._plain_json import plain_json
-from eesvm.datasets._tree import is_image, safe_name
-from eesvm.datasets._voc_writer import annotation_xml, list_text, object_image
+from eesvm.datasets.plain_json import plain_json
+from eesvm.datasets.tree import is_image, safe_name
+from eesvm.datasets.voc_writer import annotation_xml, list_text, object_image
 from eesvm.images.files import write_image, write_picture
 from eesvm.images.masks import mask_to_rle
 from eesvm.structures import Dataset, ImageRecord, Instance

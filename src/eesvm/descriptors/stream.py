@@ -19,9 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from eesvm._problems import reason, skip
 from eesvm._support.threads import n_cores
 from eesvm._support.validation import InputError, check_number
+from eesvm.datasets.problems import reason, skip
 from eesvm.descriptors.base import Descriptor, Rows
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.images.files import read_image

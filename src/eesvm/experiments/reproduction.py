@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from eesvm._support.run_folder import RunFolder
 from eesvm._support.validation import InputError
 from eesvm.class_training import NothingToLearnError
-from eesvm.dataset_fingerprint import digest, fingerprint
+from eesvm.datasets.fingerprint import digest, fingerprint
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector_files import class_folder
 from eesvm.exemplar_annotations import annotate

@@ -20,7 +20,7 @@ import numpy as np
 
 from eesvm._support.validation import InputError
 from eesvm.class_training import choose_classes
-from eesvm.dataset_fingerprint import Fingerprint, digest, fingerprint
+from eesvm.datasets.fingerprint import Fingerprint, digest, fingerprint
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.finetuning.options import FinetuneOptions
 from eesvm.finetuning.windows_sampler import (

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from eesvm._support.extras import optional_module
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError, check_choice
-from eesvm.dataset_fingerprint import digest
+from eesvm.datasets.fingerprint import digest
 from eesvm.descriptors.backbones import DEVICES, Normalisation
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.finetuning.card import CHECKPOINTS, has_card, make_card, read_card, write_card

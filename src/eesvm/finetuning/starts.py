@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from eesvm._support.validation import InputError, check_choice
-from eesvm.dataset_fingerprint import digest
+from eesvm.datasets.fingerprint import digest
 from eesvm.descriptors.backbones import Normalisation
 from eesvm.descriptors.pretrained import MEAN, PRETRAINED, STD, read_weights
 from eesvm.finetuning.efficientnet_torch import EfficientNetLite, WindowClassifier, body_dimension

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from eesvm._problems import reason, skip
 from eesvm._support.validation import InputError
+from eesvm.datasets.problems import reason, skip
 from eesvm.report.report_data import UNJUDGED, BoxTuple, Detection, Image, Missed, Object, Scene
 from eesvm.report.report_images import fitted_jpeg, share
 from eesvm.report.report_truth import Judgement, Verdict
