@@ -38,7 +38,7 @@ from eesvm.experiments.detection_tables import Rule, calibrators_on_demand, judg
 from eesvm.finetuning import PAPER_UNITS, FinetuneOptions, finetune
 from eesvm.structures import Dataset, Windows
 from eesvm.training_windows import TrainingWindows, describe_windows, fit_descriptor, propose_windows
-from eesvm.windows import read_windows
+from eesvm.windows.proposals import read_windows
 
 SETS = ("cards", "pets_voc", "raccoon")
 FROZEN, TUNED, PAPER = "frozen", "fine-tuned", "fine-tuned, 4096-d layer"

@@ -41,7 +41,7 @@ from eesvm.images import read_image
 from eesvm.persistence import load_calibration, load_cooccurrence, save_calibration
 from eesvm.score_tables import ScoreTable, read_score_table, write_score_table
 from eesvm.structures import Detections, ExemplarAnnotation, Windows
-from eesvm.windows import read_windows, write_windows
+from eesvm.windows.proposals import read_windows, write_windows
 
 
 @dataclass(frozen=True)

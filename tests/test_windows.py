@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eesvm import InputError, boxes
-from eesvm._window_order import representative_order
 from eesvm.datasets.scenes import make_scenes
 from eesvm.structures import ImageRecord, Windows
-from eesvm.windows import _n_workers, grid_windows, propose, propose_dataset, window_recall
+from eesvm.windows.order import representative_order
+from eesvm.windows.proposals import _n_workers, grid_windows, propose, propose_dataset, window_recall
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 QUICK = {"mode": "single"}
@@ -113,7 +113,7 @@ def test_opencv_returns_a_constant_set_in_any_order(scenes):
 
 def test_another_process_gives_the_same_windows(scenes):
     script = (
-        "from eesvm.datasets.scenes import make_scenes; from eesvm.windows import propose; import hashlib, sys\n"
+        "from eesvm.datasets.scenes import make_scenes; from eesvm.windows.proposals import propose; import hashlib, sys\n"
         "print([m for m in ('cv2', 'PIL') if m in sys.modules])  # importing loads no image library\n"
         "print(hashlib.sha256(propose(make_scenes(1, 0)[0].read(), mode='single').tobytes()).hexdigest())"
     )
@@ -394,7 +394,7 @@ def test_real_photographs():
 
 
 def test_a_few_images_need_no_processes(monkeypatch):
-    monkeypatch.setattr("eesvm.windows.n_cores", lambda: 4)
+    monkeypatch.setattr("eesvm.windows.proposals.n_cores", lambda: 4)
     assert [_n_workers(-1, n) for n in (0, 1, 8, 15, 16, 31, 32, 1000)] == [1, 1, 1, 1, 2, 3, 4, 4]
     assert _n_workers(3, 1) == 3  # who asks for them gets them
     assert _n_workers(None, 1000) == 1

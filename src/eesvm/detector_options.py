@@ -29,7 +29,7 @@ from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.calibration.exact import METHODS as SEARCH_METHODS
 from eesvm.calibration.sigmoid import CRITERIA
-from eesvm.windows import WindowSettings
+from eesvm.windows.proposals import WindowSettings
 
 CALIBRATORS = ("none", "sigmoid", "isotonic", "affine", "joint", "joint-sigmoid", "cooccurrence", "single-svm")
 COVERAGES = ("own-image", "across-images")

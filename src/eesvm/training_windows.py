@@ -29,7 +29,7 @@ from eesvm.detector_options import DescriptorOptions, DetectorOptions, WindowOpt
 from eesvm.mining import overlap_with
 from eesvm.rows import PartedRows
 from eesvm.structures import Dataset, ImageRecord, Instance, Problem, Windows
-from eesvm.windows import propose_dataset
+from eesvm.windows.proposals import propose_dataset
 
 POSITIVE, NEITHER, NEGATIVE = 1, 0, -1
 

@@ -28,7 +28,7 @@ from eesvm.finetuning import PAPER_UNITS, FinetuneOptions, FinetuneResult, finet
 from eesvm.finetuning.options import BATCH_NORMS, DEFAULT_PRESET, NETWORKS, PRESETS
 from eesvm.finetuning.run import check_output, load_torch
 from eesvm.structures import Dataset
-from eesvm.windows import METHODS, MODES, read_windows
+from eesvm.windows.proposals import METHODS, MODES, read_windows
 
 if TYPE_CHECKING:
     from eesvm.finetuning.training import TrainingState

@@ -24,7 +24,7 @@ from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector import ExemplarDetector
 from eesvm.detector_options import CALIBRATORS, COVERAGES, DEFAULT_PRESET, DESCRIPTORS, PRESETS, DetectorOptions
 from eesvm.structures import Dataset
-from eesvm.windows import METHODS, MODES
+from eesvm.windows.proposals import METHODS, MODES
 
 _EMBEDDED = "scenes"
 _ALL = "all"

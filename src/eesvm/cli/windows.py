@@ -22,7 +22,7 @@ from eesvm.cli.train import open_data
 from eesvm.datasets import FORMATS
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.structures import ImageRecord, Problem, Windows
-from eesvm.windows import (
+from eesvm.windows.proposals import (
     METHODS,
     MODES,
     ClassRecall,

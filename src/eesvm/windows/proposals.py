@@ -24,11 +24,11 @@ from eesvm import boxes as box_functions
 from eesvm._support.extras import optional_module
 from eesvm._support.threads import n_cores
 from eesvm._support.validation import InputError, check_choice, check_number
-from eesvm._window_files import read_windows, write_windows
-from eesvm._window_order import representative_order
-from eesvm._window_recall import ClassRecall, WindowRecall, window_recall
 from eesvm.datasets.problems import reason, skip
 from eesvm.structures import Dataset, ImageRecord, Problem, Windows
+from eesvm.windows.files import read_windows, write_windows
+from eesvm.windows.order import representative_order
+from eesvm.windows.recall import ClassRecall, WindowRecall, window_recall
 
 __all__ = [
     "METHODS",
