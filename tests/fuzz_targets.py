@@ -31,13 +31,13 @@ from eesvm.calibrator_files import load_calibrator, save_calibrator
 from eesvm.certificate_files import load_certificate, save_certificate
 from eesvm.datasets import open_dataset
 from eesvm.descriptors import PCA, MeanNormScaler
-from eesvm.detection_files import read_detections, write_detections
 from eesvm.detector_card import FORMAT_VERSION
 from eesvm.detector_files import load_model, read_regressor, write_regressor
 from eesvm.detector_options import DetectorOptions
 from eesvm.exemplar_annotations import load_annotations, save_annotations
 from eesvm.exemplar_files import ExemplarIdentity, load_exemplars, save_exemplars
 from eesvm.images import read_image
+from eesvm.metrics.detection_files import read_detections, write_detections
 from eesvm.persistence import load_calibration, load_cooccurrence, save_calibration
 from eesvm.score_tables import ScoreTable, read_score_table, write_score_table
 from eesvm.structures import Detections, ExemplarAnnotation, Windows

@@ -22,11 +22,11 @@ from eesvm.box_regression import (
 from eesvm.boxes import iou
 from eesvm.calibrator_files import save_arrays
 from eesvm.cli import main
-from eesvm.detection_files import read_detections
 from eesvm.detector import ExemplarDetector
 from eesvm.detector_files import read_regressor, write_regressor
 from eesvm.detector_model import Ensemble, score_image
 from eesvm.images import write_image
+from eesvm.metrics.detection_files import read_detections
 from eesvm.training_windows import training_windows
 
 

@@ -12,7 +12,6 @@ from eesvm.class_training import score_class, train_class
 from eesvm.cli import demo_scenes, main
 from eesvm.cli.console import Screen
 from eesvm.datasets.scenes import make_scenes
-from eesvm.detection_files import read_detections
 from eesvm.detector import ExemplarDetector
 from eesvm.detector_model import Ensemble, score_image
 from eesvm.exemplar_annotations import annotate
@@ -30,6 +29,7 @@ from eesvm.experiments.detection_tables import (
 )
 from eesvm.experiments.recipes import Recipe
 from eesvm.metrics import average_precision, evaluate_detections, false_positives_at_recall
+from eesvm.metrics.detection_files import read_detections
 from eesvm.scoring import score_windows
 from eesvm.training_windows import describe_windows, propose_windows, training_windows
 

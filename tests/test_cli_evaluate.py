@@ -14,8 +14,8 @@ from eesvm.cli import evaluate, main
 from eesvm.cli.console import Screen
 from eesvm.datasets import select, write_coco, write_voc
 from eesvm.datasets.scenes import make_scenes
-from eesvm.detection_files import write_coco_results, write_csv_detections, write_voc_detections
 from eesvm.metrics import evaluate_detections
+from eesvm.metrics.detection_files import write_coco_results, write_csv_detections, write_voc_detections
 from eesvm.structures import Detections
 
 

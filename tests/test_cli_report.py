@@ -10,8 +10,8 @@ import pytest
 from detector_scenes import scenes
 from eesvm.cli import main
 from eesvm.datasets import write_coco, write_voc
-from eesvm.detection_files import CSV_COLUMNS, read_detections
 from eesvm.images import write_image
+from eesvm.metrics.detection_files import CSV_COLUMNS, read_detections
 
 QUICK = [
     *("--descriptor", "hog", "--mode", "single", "--jobs", "1"),

@@ -18,8 +18,8 @@ from eesvm import ExemplarDetector, InputError
 from eesvm.cli import detect, main
 from eesvm.datasets import write_coco, write_voc
 from eesvm.datasets.scenes import make_scenes
-from eesvm.detection_files import read_detections
 from eesvm.images import write_image
+from eesvm.metrics.detection_files import read_detections
 
 QUICK = [
     *("--descriptor", "hog", "--mode", "single", "--jobs", "1"),

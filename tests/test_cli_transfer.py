@@ -17,7 +17,6 @@ from eesvm.boxes import clip
 from eesvm.cli import main
 from eesvm.datasets import open_dataset, write_coco
 from eesvm.datasets.scenes import make_scenes
-from eesvm.detection_files import read_detections, write_csv_detections
 from eesvm.detection_transfer import (
     RANDOM,
     WINNER,
@@ -34,6 +33,7 @@ from eesvm.detector_model import Ensemble
 from eesvm.exemplar_annotations import annotate as annotate_all
 from eesvm.images import read_image, read_index_image
 from eesvm.images.masks import rle_to_mask
+from eesvm.metrics.detection_files import read_detections, write_csv_detections
 from eesvm.report.transfer_pictures import grid, panel
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance
 from eesvm.transfer import annotate, transfer, transfer_consensus

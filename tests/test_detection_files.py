@@ -14,7 +14,7 @@ from dataset_files import save_text
 from eesvm import InputError
 from eesvm.datasets import open_dataset, write_coco
 from eesvm.datasets.scenes import make_scenes
-from eesvm.detection_files import (
+from eesvm.metrics.detection_files import (
     locate_detections,
     read_annotation_ids,
     read_coco_results,

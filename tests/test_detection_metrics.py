@@ -16,9 +16,9 @@ from dataset_files import real_data
 from eesvm import InputError, metrics
 from eesvm.datasets import open_dataset, write_coco
 from eesvm.datasets.scenes import make_scenes
-from eesvm.detection_files import write_coco_results
 from eesvm.metrics import break_down_errors, evaluate_detections
 from eesvm.metrics import detections as detection_module
+from eesvm.metrics.detection_files import write_coco_results
 from eesvm.report import figures
 from eesvm.structures import Dataset, Detections, ImageRecord, Instance
 

@@ -31,10 +31,10 @@ from eesvm._transfer_target import KEYPOINTS
 from eesvm.datasets.tree import safe_name
 from eesvm.datasets.voc_writer import annotation_xml, palette
 from eesvm.datasets.writers import coco_box, relative_names
-from eesvm.detection_files import Ids, coco_numbers, number_classes
 from eesvm.detection_transfer import ImageDetections
 from eesvm.exemplar_annotations import plain_json
 from eesvm.images.masks import mask_to_rle
+from eesvm.metrics.detection_files import Ids, coco_numbers, number_classes
 from eesvm.structures import Dataset, ExemplarAnnotation, ImageRecord, Instance
 from eesvm.transfer import Agreement, TransferredAnnotation
 

@@ -25,13 +25,13 @@ from eesvm.datasets import select
 from eesvm.datasets.scenes import make_scenes
 from eesvm.descriptors import DescriptorCache
 from eesvm.descriptors.base import Descriptor
-from eesvm.detection_files import write_detections
 from eesvm.detector import ExemplarDetector
 from eesvm.detector_model import ClassModel
 from eesvm.detector_options import DetectorOptions
 from eesvm.experiments.detection_tables import JOINT_SIGMOID, Hit, Rule, RuleResult, judge_rules, transfer_choices
 from eesvm.images.files import write_image
 from eesvm.metrics import break_down_errors, evaluate_detections
+from eesvm.metrics.detection_files import write_detections
 from eesvm.report.figures import detection_curves, save_png
 from eesvm.report.gather import gather
 from eesvm.report.report_page import render

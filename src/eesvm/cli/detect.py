@@ -26,7 +26,9 @@ from eesvm.datasets._detect import detect_format
 from eesvm.datasets.coco import annotation_files
 from eesvm.datasets.tree import is_image
 from eesvm.descriptors.cache import DescriptorCache
-from eesvm.detection_files import (
+from eesvm.detector import ExemplarDetector, named_apart
+from eesvm.detector_options import CALIBRATORS
+from eesvm.metrics.detection_files import (
     Ids,
     check_voc_names,
     coco_numbers,
@@ -35,8 +37,6 @@ from eesvm.detection_files import (
     write_csv_detections,
     write_voc_detections,
 )
-from eesvm.detector import ExemplarDetector, named_apart
-from eesvm.detector_options import CALIBRATORS
 from eesvm.structures import Dataset, Detections, ImageRecord, Problem
 
 OUTPUTS = ("csv", "coco", "voc")

@@ -22,7 +22,6 @@ from eesvm.cli.train import open_data
 from eesvm.datasets import FORMATS
 from eesvm.datasets._detect import detect_format
 from eesvm.datasets.coco import annotation_files
-from eesvm.detection_files import locate_detections, read_annotation_ids, read_detections
 from eesvm.metrics import (
     PROTOCOLS,
     DetectionReport,
@@ -32,6 +31,7 @@ from eesvm.metrics import (
     break_down_errors,
     evaluate_detections,
 )
+from eesvm.metrics.detection_files import locate_detections, read_annotation_ids, read_detections
 from eesvm.report.figures import detection_curves, save_png
 from eesvm.structures import Dataset, Detections
 

@@ -20,9 +20,9 @@ from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.cli.train import open_data
 from eesvm.datasets import FORMATS
 from eesvm.descriptors.cache import DescriptorCache
-from eesvm.detection_files import read_detections
 from eesvm.detector import ExemplarDetector
 from eesvm.detector_options import CALIBRATORS
+from eesvm.metrics.detection_files import read_detections
 from eesvm.report.gather import gather
 from eesvm.report.report_data import ReportData
 from eesvm.report.report_page import render

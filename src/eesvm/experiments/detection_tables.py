@@ -55,8 +55,8 @@ from eesvm.metrics import (
     false_positives_at_recall,
     recall_at,
 )
-from eesvm.metrics._tables import make_tables
 from eesvm.metrics.detections import _rank
+from eesvm.metrics.tables import make_tables
 from eesvm.scoring import score_windows
 from eesvm.structures import Detections, ExemplarAnnotation, Instance
 from eesvm.training_windows import TrainingWindows

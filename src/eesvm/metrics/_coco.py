@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.extras import optional_module
-from eesvm.metrics._tables import Tables
+from eesvm.metrics.tables import Tables
 from eesvm.structures import Instance
 
 _RANGES = {"s": 1, "m": 2, "l": 3}  # small, medium, large: their places in COCO's list of areas, 0 is all of them

@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from eesvm._support.tables import markdown_table
 from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.metrics._coco import CocoClass, evaluate_coco
-from eesvm.metrics._matching import HIT, IGNORED, match_detections
-from eesvm.metrics._tables import Tables, make_tables
+from eesvm.metrics.matching import HIT, IGNORED, match_detections
+from eesvm.metrics.tables import Tables, make_tables
 from eesvm.metrics.windows import Interval
 from eesvm.structures import Dataset, Detections, ImageRecord
 

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 from eesvm._support.tables import markdown_table
 from eesvm._support.validation import check_choice, check_number
-from eesvm.metrics._matching import HIT, IGNORED, MISS, SECOND_HIT, Matches, match_detections, nearest_of_other_classes
-from eesvm.metrics._tables import Tables, choose_classes, make_tables
+from eesvm.metrics.matching import HIT, IGNORED, MISS, SECOND_HIT, Matches, match_detections, nearest_of_other_classes
+from eesvm.metrics.tables import Tables, choose_classes, make_tables
 from eesvm.structures import Dataset, Detections, ImageRecord
 
 ERROR_KINDS = ("localisation", "confusion", "duplicate", "background")

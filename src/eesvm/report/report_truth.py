@@ -25,9 +25,9 @@ from eesvm.metrics import (
     break_down_errors,
     evaluate_detections,
 )
-from eesvm.metrics._matching import HIT, match_detections
-from eesvm.metrics._matching import IGNORED as SET_ASIDE
-from eesvm.metrics._tables import Tables, make_tables
+from eesvm.metrics.matching import HIT, match_detections
+from eesvm.metrics.matching import IGNORED as SET_ASIDE
+from eesvm.metrics.tables import Tables, make_tables
 from eesvm.report.report_data import IGNORED, RIGHT, UNJUDGED, Curve, ErrorCount
 from eesvm.structures import Dataset, Detections
 

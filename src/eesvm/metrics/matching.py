@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.compile import kernel
-from eesvm.metrics._tables import Tables
+from eesvm.metrics.tables import Tables
 
 MISS, HIT, SECOND_HIT, IGNORED = 0, 1, 2, 3
 
