@@ -23,7 +23,7 @@ from sklearn.svm import LinearSVC
 
 from _common import RESULTS, forget_peak, held_memory, machine, markdown
 from eesvm import ExemplarSVMs
-from eesvm.scoring import score_windows
+from eesvm.exemplars.scoring import score_windows
 
 SETTINGS = {
     "paper: hinge, C 1e-4": {"C": 1e-4},

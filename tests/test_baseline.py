@@ -6,7 +6,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.svm import LinearSVC
 
 from eesvm import ExemplarSVMs, InputError, LinearSVM
-from eesvm.rows import StreamedRows
+from eesvm.exemplars.rows import StreamedRows
 from reference_svm import relu_features
 
 
@@ -92,7 +92,7 @@ def test_it_must_be_fitted():
 
 
 def test_what_does_not_converge_says_so(monkeypatch):
-    monkeypatch.setattr("eesvm.baseline._MAX_ITERATIONS", 1)
+    monkeypatch.setattr("eesvm.exemplars.single_svm._MAX_ITERATIONS", 1)
     with pytest.raises(
         InputError,
         match=r"^the SVM did not converge in 1 iterations: scale the descriptors to a mean length of about 20, or choose a smaller C$",

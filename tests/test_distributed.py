@@ -14,12 +14,13 @@ import numpy as np
 import pytest
 
 from detector_scenes import quick_options, scenes
-from eesvm import InputError, exemplars
+from eesvm import InputError
 from eesvm._support import dask_tasks as distributed
 from eesvm.cli import main
 from eesvm.datasets import write_voc
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector import ExemplarDetector
+from eesvm.exemplars.svms import svms as exemplars
 from test_engine import fitted, model_files
 
 dask = pytest.importorskip("distributed", reason="needs the extra `distributed`")

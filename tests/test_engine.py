@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from detector_scenes import quick_options, scenes
-from eesvm import ExemplarSVMs, InputError, exemplars
+from eesvm import ExemplarSVMs, InputError
 from eesvm._support.tasks import Engine, SerialEngine, in_order, open_engine
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector import ExemplarDetector
-from eesvm.rows import PartedRows
-from eesvm.scoring import score_windows
+from eesvm.exemplars.rows import PartedRows
+from eesvm.exemplars.scoring import score_windows
+from eesvm.exemplars.svms import svms as exemplars
 from eesvm.split_tasks import score_spans, score_task
 
 

@@ -8,7 +8,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from eesvm import ExemplarLDA, ExemplarSVMs, InputError
-from eesvm.exemplar_files import ExemplarIdentity, load_exemplars, save_exemplars
+from eesvm.exemplars.files import ExemplarIdentity, load_exemplars, save_exemplars
 from eesvm.structures import Instance
 from reference_svm import relu_features
 

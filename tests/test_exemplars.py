@@ -9,7 +9,7 @@ from sklearn.covariance import ledoit_wolf
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from eesvm import ExemplarLDA, ExemplarSVMs, InputError
-from eesvm.rows import ArrayRows, PartedRows, StreamedRows
+from eesvm.exemplars.rows import ArrayRows, PartedRows, StreamedRows
 from reference_svm import INSTANCES, coordinate_descent, liblinear, objective, relu_features
 
 LOSSES = ["hinge", "squared_hinge"]
@@ -140,7 +140,7 @@ def test_budget_threads_and_order_do_not_matter():
 
 
 def test_interrupted_training_goes_on_where_it_was(tmp_path, monkeypatch):
-    monkeypatch.setattr("eesvm.exemplars._MAX_CHECKPOINT_BLOCK", 4)
+    monkeypatch.setattr("eesvm.exemplars.svms._MAX_CHECKPOINT_BLOCK", 4)
     exemplars, negatives = relu_features(14, 400, 20)
     whole = ExemplarSVMs(1e-3, checkpoint=tmp_path / "other").fit(exemplars, negatives)
 
@@ -227,7 +227,7 @@ def test_float32_input_is_not_copied_to_float64():
 
 
 def test_what_did_not_converge_says_so(monkeypatch):
-    monkeypatch.setattr("eesvm._linear_svm.solve._MAX_ROUNDS", 1)
+    monkeypatch.setattr("eesvm.exemplars.solver.solve._MAX_ROUNDS", 1)
     exemplars, negatives = relu_features(3, 2000, 20)
     with pytest.warns(
         ConvergenceWarning, match=r"^3 of 3 exemplars did not reach `tol` 1e-05: see `gap_` and `violation_`, and "
@@ -322,7 +322,7 @@ def test_a_budget_that_is_too_small_names_the_bytes():
 
 def test_the_default_budget_gives_way_to_what_is_needed(monkeypatch):
     """Where nearly every negative supports every exemplar, a pool is the whole table."""
-    monkeypatch.setattr("eesvm.exemplars._LEAST_BUDGET", 1000)
+    monkeypatch.setattr("eesvm.exemplars.svms._LEAST_BUDGET", 1000)
     exemplars, negatives = relu_features(12, 500, 30)
     whole = ExemplarSVMs(1e-6, loss="squared_hinge").fit(exemplars, negatives)
     assert (whole.n_support_ == 500).all()

@@ -9,7 +9,7 @@ from dataset_files import real_data
 from eesvm import ExemplarSVMs
 from eesvm.datasets import open_dataset
 from eesvm.descriptors import DescriptorCache, MeanNormScaler, Transformed, describe_dataset, make_descriptor
-from eesvm.mining import mine, overlap_with, windows_of_class
+from eesvm.exemplars.mining import mine, overlap_with, windows_of_class
 from eesvm.windows import propose_dataset
 from network_files import weights_file
 from reference_svm import liblinear, objective, optimality_error
@@ -94,7 +94,7 @@ def test_blocks_threads_and_order_do_not_matter(table, loss, monkeypatch):
     order = np.random.default_rng(0).permutation(len(table.exemplars))
     shuffled = ExemplarSVMs.original(loss=loss).fit(table.exemplars[order], table.negatives)
     np.testing.assert_allclose(shuffled.objective_, whole.objective_[order], rtol=1e-3)
-    monkeypatch.setattr("eesvm.exemplars._MAX_BLOCK", 3)
+    monkeypatch.setattr("eesvm.exemplars.svms._MAX_BLOCK", 3)
     for options in ({}, {"n_jobs": 1}, {"n_jobs": 3}):
         other = ExemplarSVMs.original(loss=loss, **options).fit(table.exemplars, table.negatives)
         np.testing.assert_allclose(other.objective_, whole.objective_, rtol=1e-3, err_msg=str(options))

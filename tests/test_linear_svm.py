@@ -2,18 +2,18 @@
 
 import numpy as np
 import pytest
+from eesvm.exemplars.svms.solver import hinge as hinge_module
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from eesvm import InputError
-from eesvm._linear_svm import Budget, Margins, Objective, Problem, solve_together
-from eesvm._linear_svm import hinge as hinge_module
-from eesvm._linear_svm.pool import Pool
-from eesvm._linear_svm.scan import Look, scan
-from eesvm._linear_svm.squared_hinge import mean_hessian_inverse
 from eesvm._support.threads import workers
-from eesvm.rows import ArrayRows
+from eesvm.exemplars.rows import ArrayRows
+from eesvm.exemplars.solver import Budget, Margins, Objective, Problem, solve_together
+from eesvm.exemplars.solver.pool import Pool
+from eesvm.exemplars.solver.scan import Look, scan
+from eesvm.exemplars.solver.squared_hinge import mean_hessian_inverse
 from reference_svm import coordinate_descent, objective, relu_features, worst_violation
 
 BUDGET = 1 << 28

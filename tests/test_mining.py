@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eesvm import ExemplarLDA, ExemplarSVMs, InputError
-from eesvm.mining import ImageWindows, draw_images, mine, negative_rows, windows_of_class
+from eesvm.exemplars.mining import ImageWindows, draw_images, mine, negative_rows, windows_of_class
 from eesvm.structures import Instance, Windows
 from reference_svm import objective, relu_features
 

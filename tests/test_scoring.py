@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from eesvm import InputError
-from eesvm.rows import PartedRows, StreamedRows
-from eesvm.scoring import score_windows
+from eesvm.exemplars.rows import PartedRows, StreamedRows
+from eesvm.exemplars.scoring import score_windows
 from reference_svm import relu_features
 
 WEIGHTS, WINDOWS = relu_features(7, 501, 20)

@@ -19,9 +19,9 @@ from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import any_accepts
 from eesvm.detector_model import Ensemble
 from eesvm.detector_options import DetectionOptions
+from eesvm.exemplars.scoring import score_windows
 from eesvm.images import read_image
 from eesvm.images.masks import rle_to_mask
-from eesvm.scoring import score_windows
 from eesvm.serving.engine import Engine, _Candidates, _standing
 from eesvm.serving.floors import FloorSearch, _known
 from eesvm.serving.server import Limits

@@ -12,7 +12,6 @@ from eesvm._support.version import __version__
 if TYPE_CHECKING:
     from eesvm import metrics
     from eesvm._support.validation import InputError
-    from eesvm.baseline import LinearSVM
     from eesvm.calibration.certificate import Certificate, verify
     from eesvm.calibration.cooccurrence import CooccurrenceCalibrator
     from eesvm.calibration.exact import solve
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
     from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
     from eesvm.certificate_files import load_certificate, save_certificate
     from eesvm.detector import ExemplarDetector
-    from eesvm.exemplar_lda import ExemplarLDA
-    from eesvm.exemplars import ExemplarSVMs
+    from eesvm.exemplars.lda import ExemplarLDA
+    from eesvm.exemplars.single_svm import LinearSVM
+    from eesvm.exemplars.svms import ExemplarSVMs
     from eesvm.persistence import load_calibration, load_cooccurrence, save_calibration
 
 __all__ = [
@@ -56,7 +56,7 @@ __all__ = [
 
 _HOMES = {
     "_support.validation": ("InputError",),
-    "baseline": ("LinearSVM",),
+    "exemplars.single_svm": ("LinearSVM",),
     "calibration.certificate": ("Certificate", "verify"),
     "calibration.cooccurrence": ("CooccurrenceCalibrator",),
     "calibration.exact": ("solve",),
@@ -66,8 +66,8 @@ _HOMES = {
     "calibration.problem": ("CalibrationProblem", "CalibrationResult"),
     "certificate_files": ("load_certificate", "save_certificate"),
     "detector": ("ExemplarDetector",),
-    "exemplar_lda": ("ExemplarLDA",),
-    "exemplars": ("ExemplarSVMs",),
+    "exemplars.lda": ("ExemplarLDA",),
+    "exemplars.svms": ("ExemplarSVMs",),
     "persistence": ("load_calibration", "load_cooccurrence", "save_calibration"),
 }
 _MODULES = ("boxes", "calibration", "datasets", "descriptors", "metrics", "report")

@@ -48,7 +48,7 @@ from eesvm.detector_card import FORMAT, FORMAT_VERSION, card, write_card
 from eesvm.detector_model import ClassModel
 from eesvm.detector_options import DetectorOptions
 from eesvm.exemplar_annotations import load_annotations, save_annotations
-from eesvm.exemplar_files import ExemplarIdentity, load_exemplars, save_exemplars
+from eesvm.exemplars.files import ExemplarIdentity, load_exemplars, save_exemplars
 from eesvm.persistence import load_calibration, load_cooccurrence, save_calibration
 from eesvm.score_tables import read_score_table, write_score_table
 from eesvm.structures import ExemplarAnnotation

@@ -25,8 +25,8 @@ from eesvm.calibration.certificate import Certificate
 from eesvm.class_calibration import SINGLE_SVM, STORED_AS, ScoreRule, calibrate_class, score_rule
 from eesvm.class_training import CalibrationScores, SingleSVM
 from eesvm.detector_options import CALIBRATORS, DetectionOptions, DetectorOptions
-from eesvm.exemplars import LinearExemplars
-from eesvm.scoring import score_windows
+from eesvm.exemplars.scoring import score_windows
+from eesvm.exemplars.svms import LinearExemplars
 from eesvm.structures import Detections, ExemplarAnnotation
 
 F32 = NDArray[np.float32]

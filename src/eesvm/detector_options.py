@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from eesvm import boxes
-from eesvm._linear_svm import LOSSES
 from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.calibration.exact import METHODS as SEARCH_METHODS
 from eesvm.calibration.sigmoid import CRITERIA
+from eesvm.exemplars.solver import LOSSES
 from eesvm.windows.proposals import WindowSettings
 
 CALIBRATORS = ("none", "sigmoid", "isotonic", "affine", "joint", "joint-sigmoid", "cooccurrence", "single-svm")

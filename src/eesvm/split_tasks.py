@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._linear_svm import Solution
 from eesvm._support.extras import optional_module
 from eesvm.calibration.base import ScoreCalibrator
 from eesvm.class_calibration import calibrate_class
@@ -33,8 +32,9 @@ from eesvm.class_training import (
 from eesvm.descriptors import DescriptorCache, describe_dataset
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector_options import CalibrationOptions, TrainingOptions, WindowOptions
-from eesvm.exemplars import ExemplarSVMs, LinearExemplars
-from eesvm.scoring import rows_of_a_block, score_windows
+from eesvm.exemplars.scoring import rows_of_a_block, score_windows
+from eesvm.exemplars.solver import Solution
+from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars
 from eesvm.structures import ImageRecord, Problem, Windows
 from eesvm.training_windows import DescriptorTable, TrainingWindows, propose_windows
 

@@ -42,7 +42,7 @@ from eesvm.descriptors import DescriptorCache, Transformed
 from eesvm.descriptors.backbones import Backbone
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector_options import DetectorOptions
-from eesvm.exemplars import ExemplarSVMs, LinearExemplars
+from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars
 from eesvm.split_tasks import (
     BareScores,
     Filled,

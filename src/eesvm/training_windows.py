@@ -26,8 +26,8 @@ from eesvm._support.validation import InputError
 from eesvm.descriptors import PCA, DescriptorCache, MeanNormScaler, Transformed, describe_dataset, make_descriptor
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector_options import DescriptorOptions, DetectorOptions, WindowOptions
-from eesvm.mining import overlap_with
-from eesvm.rows import PartedRows
+from eesvm.exemplars.mining import overlap_with
+from eesvm.exemplars.rows import PartedRows
 from eesvm.structures import Dataset, ImageRecord, Instance, Problem, Windows
 from eesvm.windows.proposals import propose_dataset
 

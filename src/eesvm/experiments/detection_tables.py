@@ -38,7 +38,8 @@ from eesvm.class_training import (
     train_class,
 )
 from eesvm.detector_options import DetectionOptions, DetectorOptions
-from eesvm.exemplars import LinearExemplars
+from eesvm.exemplars.scoring import score_windows
+from eesvm.exemplars.svms import LinearExemplars
 from eesvm.experiments.window_tables import (
     AFFINE,
     ISOTONIC,
@@ -57,7 +58,6 @@ from eesvm.metrics import (
 )
 from eesvm.metrics.detections import _rank
 from eesvm.metrics.tables import make_tables
-from eesvm.scoring import score_windows
 from eesvm.structures import Detections, ExemplarAnnotation, Instance
 from eesvm.training_windows import TrainingWindows
 from eesvm.transfer_quality import Consensus, TransferQuality, matched_instances, random_choice, transfer_quality

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
-from eesvm._linear_svm import LOSSES, Budget, Margins, Objective, Problem, Solution, solve_together
 from eesvm._support.checkpoints import Checkpoints, digest
 from eesvm._support.threads import Workers, n_threads, workers
 from eesvm._support.validation import (
@@ -38,8 +37,9 @@ from eesvm._support.validation import (
     check_number,
     group_ids,
 )
-from eesvm.rows import F32, RowFacts, Rows, as_float32, as_rows, look_at_rows
-from eesvm.scoring import score_windows
+from eesvm.exemplars.rows import F32, RowFacts, Rows, as_float32, as_rows, look_at_rows
+from eesvm.exemplars.scoring import score_windows
+from eesvm.exemplars.solver import LOSSES, Budget, Margins, Objective, Problem, Solution, solve_together
 
 _LEAST_BUDGET = 72 << 20  # bytes of the default budget; half the size of the negatives where that is more
 _MAX_BLOCK = 1024  # exemplars trained together

@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from eesvm.exemplars import (
+from eesvm.exemplars.rows import F32, Rows
+from eesvm.exemplars.svms import (
     ExemplarSVMs,
     TrainingProgress,
     check_both_groups,
@@ -29,7 +30,6 @@ from eesvm.exemplars import (
     check_someone_is_left,
     check_training,
 )
-from eesvm.rows import F32, Rows
 
 _BLOCK_ROWS = 4096
 

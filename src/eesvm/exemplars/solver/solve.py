@@ -18,11 +18,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._linear_svm.pool import Pool, Start
-from eesvm._linear_svm.problem import Budget, Margins, Problem, Solution
-from eesvm._linear_svm.scan import Scan
 from eesvm._support.threads import Workers
 from eesvm._support.validation import InputError
+from eesvm.exemplars.solver.pool import Pool, Start
+from eesvm.exemplars.solver.problem import Budget, Margins, Problem, Solution
+from eesvm.exemplars.solver.scan import Scan
 
 _FIRST_VIOLATORS = 8  # per exemplar, in the first scan; twice as many in every further one
 _FIRST_ROWS = 256  # at least, where there are few exemplars

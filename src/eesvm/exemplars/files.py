@@ -25,8 +25,8 @@ from eesvm._support.files import atomic_write
 from eesvm._support.tensors import read_tensors, tensor_bytes
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
-from eesvm.exemplar_lda import ExemplarLDA
-from eesvm.exemplars import ExemplarSVMs, LinearExemplars
+from eesvm.exemplars.lda import ExemplarLDA
+from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars
 from eesvm.structures import Instance
 
 FORMAT = "eesvm-exemplars"

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._linear_svm.problem import F64, Integers, Problem
 from eesvm._support.compile import kernel
 from eesvm._support.threads import Workers
-from eesvm.rows import F32
+from eesvm.exemplars.rows import F32
+from eesvm.exemplars.solver.problem import F64, Integers, Problem
 
 MAX_ROWS = 2048  # scored together
 _WORTH_SKIPPING = 0.7  # of a block must stay out at most, for a copy of the rest to pay

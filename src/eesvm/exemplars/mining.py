@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm import boxes
-from eesvm._cached_mining import CachedMining, MiningOptions
 from eesvm._support.validation import InputError, check_choice, check_number
-from eesvm.exemplars import ExemplarSVMs
-from eesvm.rows import PartedRows, Rows, StreamedRows
+from eesvm.exemplars.cached_mining import CachedMining, MiningOptions
+from eesvm.exemplars.rows import PartedRows, Rows, StreamedRows
+from eesvm.exemplars.svms import ExemplarSVMs
 from eesvm.structures import Instance, Windows
 
 METHODS = ("exact", "cached")

@@ -19,7 +19,7 @@ import numpy as np
 from eesvm._support.files import atomic_write
 from eesvm._support.threads import product_threads
 from eesvm._support.validation import InputError, check_finite, check_number
-from eesvm.rows import F32, Rows, as_float32, as_rows, checked_blocks
+from eesvm.exemplars.rows import F32, Rows, as_float32, as_rows, checked_blocks
 
 _BLOCK_BYTES = 1 << 22  # of scores that are computed together
 

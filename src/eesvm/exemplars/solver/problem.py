@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm.rows import F32, Rows
+from eesvm.exemplars.rows import F32, Rows
 
 F64 = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._linear_svm.hinge import Share, combine, descend_hinge, floats_of_a_part
-from eesvm._linear_svm.problem import F64, Budget, Integers, Problem
-from eesvm._linear_svm.scan import MAX_ROWS, Look, Scan, scan
-from eesvm._linear_svm.squared_hinge import amplification, descend_squared, mean_hessian_inverse
 from eesvm._support.threads import Workers
-from eesvm.rows import F32
+from eesvm.exemplars.rows import F32
+from eesvm.exemplars.solver.hinge import Share, combine, descend_hinge, floats_of_a_part
+from eesvm.exemplars.solver.problem import F64, Budget, Integers, Problem
+from eesvm.exemplars.solver.scan import MAX_ROWS, Look, Scan, scan
+from eesvm.exemplars.solver.squared_hinge import amplification, descend_squared, mean_hessian_inverse
 
 _MAX_BATCH = 64  # exemplars whose duals are optimised together, in one thread
 _BATCH_ARRAYS = 9  # of (batch, pool) that a descent holds

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
-from eesvm._linear_svm import LOSSES
 from eesvm._support.validation import InputError, NotFittedInputError, check_choice, check_number
-from eesvm.rows import F32, Rows, as_float32, as_rows, look_at_rows
-from eesvm.scoring import score_windows
+from eesvm.exemplars.rows import F32, Rows, as_float32, as_rows, look_at_rows
+from eesvm.exemplars.scoring import score_windows
+from eesvm.exemplars.solver import LOSSES
 
 _MAX_ITERATIONS = 100_000
 

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from eesvm._linear_svm.hinge import Share
-from eesvm._linear_svm.problem import F64, Objective
-from eesvm.rows import F32
+from eesvm.exemplars.rows import F32
+from eesvm.exemplars.solver.hinge import Share
+from eesvm.exemplars.solver.problem import F64, Objective
 
 Floats = NDArray[np.floating[Any]]  # float32, or float64 where the criterion is too steep for it
 

@@ -23,8 +23,8 @@ from scipy import linalg
 
 from eesvm._support.threads import n_threads, product_threads
 from eesvm._support.validation import InputError, check_number
-from eesvm.exemplars import LinearExemplars, check_both_groups, check_training
-from eesvm.rows import Rows
+from eesvm.exemplars.rows import Rows
+from eesvm.exemplars.svms import LinearExemplars, check_both_groups, check_training
 
 _BLOCK_ROWS = 4096
 _LEAST_SHARE = 1e-6  # of the mean variance, added to every one: keeps the system solvable without shrinkage

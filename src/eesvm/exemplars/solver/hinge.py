@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse  # noqa: F401  compiled products and solutions call what `linalg` loads
 
-from eesvm._linear_svm.problem import F64, Objective
 from eesvm._support.compile import kernel
-from eesvm.rows import F32
+from eesvm.exemplars.rows import F32
+from eesvm.exemplars.solver.problem import F64, Objective
 
 _NEAR = 0.02  # of the margin: so near to it a row takes part in a descent
 _PART = 256  # rows of a part, or twice the free variables where these are many
