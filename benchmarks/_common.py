@@ -13,7 +13,7 @@ import numba
 import numpy as np
 
 from eesvm import CalibrationProblem, __version__
-from eesvm.example_tables import synthetic_score_table
+from eesvm.calibration.tables.examples import synthetic_score_table
 
 ROOT = Path(__file__).resolve().parent.parent
 INSTANCES = ROOT.parent / "shared" / "instances"  # real tables; outside the repository, skipped where absent

@@ -24,7 +24,7 @@ from scipy.sparse import coo_array, csc_array, vstack
 
 from eesvm import CalibrationProblem, solve
 from eesvm.calibration.ranks import rank, thresholds_to_levels
-from eesvm.calibration.reduce import cheap_box, reduce
+from eesvm.calibration.search.reduce import cheap_box, reduce
 
 Pairs = NDArray[np.int64]  # (2, n)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import _solver_plots as plots
 from _common import markdown
 from _solver_runs import BASELINES, Outcome, Table, Task, recall_frontier
-from eesvm.example_tables import FAMILIES
+from eesvm.calibration.tables.examples import FAMILIES
 
 EXACT, ALGORITHM1 = "exact", "algorithm1"
 VARIANTS = (False, True)  # own-image pairs allowed, forbidden

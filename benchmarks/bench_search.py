@@ -28,7 +28,7 @@ from _common import (
     size,
 )
 from eesvm import CalibrationProblem, solve
-from eesvm.calibration.exhaustive import tree_size
+from eesvm.calibration.search.exhaustive import tree_size
 from eesvm.report.figures import loss_and_bound, save_png
 
 

@@ -27,8 +27,10 @@ from eesvm import (
     solve,
 )
 from eesvm.box_regression import BoxRegressor
-from eesvm.calibrator_files import load_calibrator, save_calibrator
-from eesvm.certificate_files import load_certificate, save_certificate
+from eesvm.calibration.files.arrays import load_calibrator, save_calibrator
+from eesvm.calibration.files.calibrations import load_calibration, load_cooccurrence, save_calibration
+from eesvm.calibration.files.certificates import load_certificate, save_certificate
+from eesvm.calibration.tables.score_table import ScoreTable, read_score_table, write_score_table
 from eesvm.datasets import open_dataset
 from eesvm.descriptors import PCA, MeanNormScaler
 from eesvm.detector_card import FORMAT_VERSION
@@ -38,8 +40,6 @@ from eesvm.exemplar_annotations import load_annotations, save_annotations
 from eesvm.exemplars.files import ExemplarIdentity, load_exemplars, save_exemplars
 from eesvm.images import read_image
 from eesvm.metrics.detection_files import read_detections, write_detections
-from eesvm.persistence import load_calibration, load_cooccurrence, save_calibration
-from eesvm.score_tables import ScoreTable, read_score_table, write_score_table
 from eesvm.structures import Detections, ExemplarAnnotation, Windows
 from eesvm.windows.proposals import read_windows, write_windows
 

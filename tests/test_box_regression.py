@@ -20,7 +20,7 @@ from eesvm.box_regression import (
     windows_of_objects,
 )
 from eesvm.boxes import iou
-from eesvm.calibrator_files import save_arrays
+from eesvm.calibration.files.arrays import save_arrays
 from eesvm.cli import main
 from eesvm.detector import ExemplarDetector
 from eesvm.detector_files import read_regressor, write_regressor

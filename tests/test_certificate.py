@@ -17,14 +17,15 @@ from hypothesis import strategies as st
 import eesvm
 import reference
 from eesvm import CalibrationProblem, Certificate, InputError, load_certificate, save_certificate, solve, verify
-from eesvm.calibration import joint, proof_walk
-from eesvm.calibration.bounds import max_min_bound
+from eesvm.calibration.calibrators import joint
 from eesvm.calibration.certificate import TOLERANCE
-from eesvm.calibration.certified_bound import certified_bound, common_unit
+from eesvm.calibration.proofs import walk as proof_walk
+from eesvm.calibration.proofs.certified_bound import certified_bound, common_unit
 from eesvm.calibration.ranks import rank
+from eesvm.calibration.search.bounds import max_min_bound
+from eesvm.calibration.tables.examples import synthetic_score_table
+from eesvm.calibration.tables.score_table import ScoreTable, write_score_table
 from eesvm.cli import main
-from eesvm.example_tables import synthetic_score_table
-from eesvm.score_tables import ScoreTable, write_score_table
 from strategies import RECALL_FLOORS, problems
 
 FRACTIONAL = settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])

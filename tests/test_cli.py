@@ -16,9 +16,9 @@ import pytest
 import eesvm
 import eesvm.__main__
 from eesvm import JointCalibrator, __version__, load_calibration
+from eesvm.calibration.tables.examples import synthetic_score_table
+from eesvm.calibration.tables.score_table import ScoreTable, read_score_table, write_score_table
 from eesvm.cli import main
-from eesvm.example_tables import synthetic_score_table
-from eesvm.score_tables import ScoreTable, read_score_table, write_score_table
 
 SCRIPT = Path(sys.executable).with_name("eesvm")
 COMMAND = [str(SCRIPT)] if SCRIPT.exists() else [sys.executable, "-m", "eesvm"]

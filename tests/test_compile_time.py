@@ -29,7 +29,7 @@ def test_the_clock_stands_still_while_kernels_are_compiled(monkeypatch):
 def test_a_short_limit_is_enough_in_a_new_installation(tmp_path):
     code = """
 from eesvm import CalibrationProblem, solve
-from eesvm.example_tables import synthetic_score_table
+from eesvm.calibration.tables.examples import synthetic_score_table
 table = synthetic_score_table(12, 200, 4000, "overlapping")
 result = solve(table.problem(), time_limit=4)
 print(result.status, result.seconds < 4)

@@ -20,7 +20,7 @@ from eesvm import (
     load_cooccurrence,
     save_calibration,
 )
-from eesvm.calibration.cooccurrence import below_detections
+from eesvm.calibration.calibrators.cooccurrence import below_detections
 
 
 def area(box):

@@ -13,15 +13,17 @@ from hypothesis import strategies as st
 import reference
 from eesvm import CalibrationProblem, InputError, solve, verify
 from eesvm._support.threads import Workers
-from eesvm.calibration import _ascent_kernels, branching, ranks
+from eesvm.calibration import ranks
 from eesvm.calibration.anytime import Run
-from eesvm.calibration.ascent import Ascent
-from eesvm.calibration.certified_bound import certified_bound
-from eesvm.calibration.dives import Dive
-from eesvm.calibration.heuristics import loss_of_levels
-from eesvm.calibration.proof import Leaf
+from eesvm.calibration.proofs.certified_bound import certified_bound
 from eesvm.calibration.ranks import FORBIDDEN, rank
-from eesvm.calibration.reduce import Box, cheap_box, reduce
+from eesvm.calibration.search import ascent_kernels as _ascent_kernels
+from eesvm.calibration.search import branching
+from eesvm.calibration.search.ascent import Ascent
+from eesvm.calibration.search.dives import Dive
+from eesvm.calibration.search.heuristics import loss_of_levels
+from eesvm.calibration.search.proof import Leaf
+from eesvm.calibration.search.reduce import Box, cheap_box, reduce
 from strategies import RECALL_FLOORS, problems
 from test_search import check_evidence, solve_or_none
 

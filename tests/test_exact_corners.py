@@ -9,10 +9,10 @@ import pytest
 
 from eesvm import CalibrationProblem, JointCalibrator, solve, verify
 from eesvm._support.threads import Workers
-from eesvm.calibration.ascent import Ascent
-from eesvm.calibration.branching import _quantum
 from eesvm.calibration.ranks import rank
-from eesvm.calibration.reduce import cheap_box, reduce
+from eesvm.calibration.search.ascent import Ascent
+from eesvm.calibration.search.branching import _quantum
+from eesvm.calibration.search.reduce import cheap_box, reduce
 
 
 def set_problem(sets, n_positives, n_negatives, weights=None):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eesvm import InputError, solve
-from eesvm.example_tables import FAMILIES, digit_score_table, exemplar_lda, synthetic_score_table
+from eesvm.calibration.tables.examples import FAMILIES, digit_score_table, exemplar_lda, synthetic_score_table
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 import reference
 from eesvm import CalibrationProblem, InputError, RecallFrontier, recall_frontier, solve
 from eesvm.calibration.frontier import DEFAULT_FLOORS, HARDEST
+from eesvm.calibration.tables.examples import synthetic_score_table
+from eesvm.calibration.tables.score_table import write_score_table
 from eesvm.cli import main
-from eesvm.example_tables import synthetic_score_table
-from eesvm.score_tables import write_score_table
 from strategies import problems
 
 FLOORS = [1.0, 0.9, 0.75, 0.6, 0.5, 0.3, 0.05]

@@ -6,9 +6,9 @@ from scipy.special import expit
 from sklearn.isotonic import IsotonicRegression
 
 from eesvm import AffineCalibrator, InputError, IsotonicCalibrator, SigmoidCalibrator, Uncalibrated
-from eesvm.calibration.base import winning_exemplar
-from eesvm.calibration.independent import apply_steps, fit_affine, fit_steps
-from eesvm.calibration.sigmoid import MUTED, fit_sigmoid
+from eesvm.calibration.calibrators.base import winning_exemplar
+from eesvm.calibration.calibrators.independent import apply_steps, fit_affine, fit_steps
+from eesvm.calibration.calibrators.sigmoid import MUTED, fit_sigmoid
 
 CALIBRATORS = [
     Uncalibrated(),

@@ -5,8 +5,8 @@ import pytest
 from scipy.special import expit
 
 from eesvm import CalibrationProblem, InputError, JointCalibrator, solve
-from eesvm.calibration.joint import covered_pairs, own_image_pairs
-from eesvm.calibration.sigmoid import MUTED, fit_sigmoid
+from eesvm.calibration.calibrators.joint import covered_pairs, own_image_pairs
+from eesvm.calibration.calibrators.sigmoid import MUTED, fit_sigmoid
 
 
 def table(seed=0, n_positives=25, n_negatives=150, n_exemplars=5, dtype=np.float64):

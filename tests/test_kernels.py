@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eesvm import CalibrationProblem, InputError
-from eesvm.calibration import _kernels
-from eesvm.calibration.bounds import max_min_bound
-from eesvm.calibration.heuristics import loss_of_levels
 from eesvm.calibration.ranks import FORBIDDEN, _sums_are_exact, levels_to_thresholds, rank, thresholds_to_levels
+from eesvm.calibration.search import tree_kernels as _kernels
+from eesvm.calibration.search.bounds import max_min_bound
+from eesvm.calibration.search.heuristics import loss_of_levels
 from strategies import problems
 
 

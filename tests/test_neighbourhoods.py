@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import reference
 from eesvm import CalibrationProblem, InputError
-from eesvm.calibration import _neighbourhood_kernels as kernels
 from eesvm.calibration.anytime import Run
-from eesvm.calibration.neighbourhoods import NeighbourhoodSearch, quick_cover
 from eesvm.calibration.ranks import FORBIDDEN, levels_to_thresholds, rank
+from eesvm.calibration.search import neighbourhood_kernels as kernels
+from eesvm.calibration.search.neighbourhoods import NeighbourhoodSearch, quick_cover
 from strategies import RECALL_FLOORS, problems
 
 

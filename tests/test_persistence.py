@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eesvm import InputError, JointCalibrator, load_calibration, save_calibration
+from eesvm.calibration.files.calibrations import atomic_folder, atomic_write, check_output_folder, fitted_calibrator
 from eesvm.calibration.problem import CalibrationResult
-from eesvm.persistence import atomic_folder, atomic_write, check_output_folder, fitted_calibrator
 
 
 def table(seed=0, n=60, n_exemplars=5, dtype=np.float32):
@@ -116,7 +116,7 @@ def test_missing_and_enormous_files(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"calibration\.json: there is no such file$"):
         load_calibration(tmp_path)
     save_calibration(tmp_path / "calibration.json", fitted())
-    monkeypatch.setattr("eesvm.persistence._MAX_BYTES", 100)
+    monkeypatch.setattr("eesvm.calibration.files.calibrations._MAX_BYTES", 100)
     with pytest.raises(InputError, match=r"calibration\.json: it is too large to be a calibration \([\d,]+ bytes\)$"):
         load_calibration(tmp_path)
 

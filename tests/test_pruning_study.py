@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from eesvm import CalibrationProblem, InputError
-from eesvm.calibration.exhaustive import tree_size
 from eesvm.calibration.ranks import rank
-from eesvm.example_tables import digit_score_table
+from eesvm.calibration.search.exhaustive import tree_size
+from eesvm.calibration.tables.examples import digit_score_table
 from eesvm.experiments.problem_cuts import random_cut
 from eesvm.experiments.pruning import (
     ALGORITHM1,

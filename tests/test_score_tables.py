@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from eesvm import InputError
-from eesvm.score_tables import ScoreTable, read_score_table, write_score_table
+from eesvm.calibration.tables.score_table import ScoreTable, read_score_table, write_score_table
 
 GOOD_CSV = "label,a,b\n1,0.5,2\n0,-1,0.25\n"
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=64)
@@ -261,7 +261,7 @@ def test_damaged_gzip(tmp_path):
 
 
 def test_a_line_without_end_is_not_read_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("eesvm._readers.text._HEADER_LIMIT", 10)
+    monkeypatch.setattr("eesvm.calibration.tables.text._HEADER_LIMIT", 10)
     assert csv_refusal(tmp_path, "label," + "a" * 100) == "its first line is longer than 10 characters"
 
 

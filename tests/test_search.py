@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import reference
 from eesvm import CalibrationProblem, InputError, solve
-from eesvm.calibration.exhaustive import tree_size
+from eesvm.calibration.search.exhaustive import tree_size
 from strategies import RECALL_FLOORS, problems
 
 # Each example is a whole optimisation problem; the count is what matters here, not how fast one runs.

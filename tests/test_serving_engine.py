@@ -15,8 +15,9 @@ from PIL import Image
 from detector_scenes import quick_options, scenes
 from eesvm import ExemplarDetector, InputError
 from eesvm.boxes import iou
-from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.problem import any_accepts
+from eesvm.calibration.tables.fit import fit_table
 from eesvm.detector_model import Ensemble
 from eesvm.detector_options import DetectionOptions
 from eesvm.exemplars.scoring import score_windows
@@ -27,7 +28,6 @@ from eesvm.serving.floors import FloorSearch, _known
 from eesvm.serving.server import Limits
 from eesvm.serving.site import ModelSite
 from eesvm.structures import Part
-from eesvm.table_calibration import fit_table
 from eesvm.training_windows import describe_windows, propose_windows
 from eesvm.transfer import transfer
 from serving_help import quick_detector, running, scene

@@ -6,8 +6,8 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from eesvm import InputError
-from eesvm.calibration import sigmoid
-from eesvm.calibration.sigmoid import (
+from eesvm.calibration.calibrators import sigmoid
+from eesvm.calibration.calibrators.sigmoid import (
     MUTED,
     MUTED_CEILING,
     apply_sigmoids,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 
 import reference
 from eesvm import CalibrationProblem, InputError, solve
-from eesvm.calibration.exhaustive import tree_size
 from eesvm.calibration.ranks import rank
+from eesvm.calibration.search.exhaustive import tree_size
 from eesvm.experiments.small_trees import (
     BY_BOUND,
     BY_EQUIVALENCE,

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eesvm import InputError, JointCalibrator
-from eesvm.example_tables import synthetic_score_table
+from eesvm.calibration.tables.examples import synthetic_score_table
+from eesvm.calibration.tables.fit import fit_table, score_rows, split_table, summarise_exemplars
+from eesvm.calibration.tables.score_table import ScoreTable
 from eesvm.experiments.window_tables import JOINT, ORDER, SINGLE_SVM, compare_calibrators
-from eesvm.score_tables import ScoreTable
-from eesvm.table_calibration import fit_table, score_rows, split_table, summarise_exemplars
 
 TABLE = synthetic_score_table(8, 60, 300, "overlapping", random_state=3)
 

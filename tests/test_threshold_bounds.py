@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from eesvm import CalibrationProblem, InputError, JointCalibrator, load_calibration, save_calibration
-from eesvm._readers.bounds import read_bounds
+from eesvm.calibration.tables.examples import synthetic_score_table
+from eesvm.calibration.tables.fit import fit_table
+from eesvm.calibration.tables.score_table import ScoreTable, write_score_table
+from eesvm.calibration.tables.threshold_bounds import read_bounds
 from eesvm.cli import main
-from eesvm.example_tables import synthetic_score_table
-from eesvm.score_tables import ScoreTable, write_score_table
-from eesvm.table_calibration import fit_table
 
 NAMES = ["a", "b b", "1", "ü"]
 
@@ -74,7 +74,7 @@ def test_lines_that_cannot_be_meant(tmp_path, text, sentence):
 def test_files_that_are_none(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"none\.csv: there is no such file$"):
         read_bounds(tmp_path / "none.csv", NAMES)
-    monkeypatch.setattr("eesvm._readers.bounds._MAX_BYTES", 10)
+    monkeypatch.setattr("eesvm.calibration.tables.threshold_bounds._MAX_BYTES", 10)
     with pytest.raises(InputError, match=r"bounds\.csv: it is too large to be a table of bounds \(27 bytes\)$"):
         read(tmp_path, "exemplar,lower,upper\na,1,2\n")
 

@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from eesvm import solve
-from eesvm.example_tables import synthetic_score_table
+from eesvm.calibration.tables.examples import synthetic_score_table
 
 problem = synthetic_score_table(50, 800, 8000, "overlapping").problem()
 results = {method: solve(problem, method=method, time_limit=6) for method in ("exact", "algorithm1")}

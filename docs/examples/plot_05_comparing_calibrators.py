@@ -10,7 +10,7 @@ test windows?
 import matplotlib.pyplot as plt
 
 from eesvm import AffineCalibrator, IsotonicCalibrator, JointCalibrator, SigmoidCalibrator, Uncalibrated
-from eesvm.example_tables import digit_score_table
+from eesvm.calibration.tables.examples import digit_score_table
 from eesvm.metrics import average_precision, false_positives_at_recall, precision_recall_curve
 
 example = digit_score_table(9)

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from eesvm import load_certificate, save_certificate, solve, verify
-from eesvm.example_tables import synthetic_score_table
+from eesvm.calibration.tables.examples import synthetic_score_table
 
 problem = synthetic_score_table(12, 200, 4000, "overlapping").problem()
 result = solve(problem)

@@ -12,19 +12,24 @@ from eesvm._support.version import __version__
 if TYPE_CHECKING:
     from eesvm import metrics
     from eesvm._support.validation import InputError
+    from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator
+    from eesvm.calibration.calibrators.independent import (
+        AffineCalibrator,
+        IsotonicCalibrator,
+        SigmoidCalibrator,
+        Uncalibrated,
+    )
+    from eesvm.calibration.calibrators.joint import JointCalibrator
     from eesvm.calibration.certificate import Certificate, verify
-    from eesvm.calibration.cooccurrence import CooccurrenceCalibrator
     from eesvm.calibration.exact import solve
+    from eesvm.calibration.files.calibrations import load_calibration, load_cooccurrence, save_calibration
+    from eesvm.calibration.files.certificates import load_certificate, save_certificate
     from eesvm.calibration.frontier import RecallFrontier, recall_frontier
-    from eesvm.calibration.independent import AffineCalibrator, IsotonicCalibrator, SigmoidCalibrator, Uncalibrated
-    from eesvm.calibration.joint import JointCalibrator
     from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
-    from eesvm.certificate_files import load_certificate, save_certificate
     from eesvm.detector import ExemplarDetector
     from eesvm.exemplars.lda import ExemplarLDA
     from eesvm.exemplars.single_svm import LinearSVM
     from eesvm.exemplars.svms import ExemplarSVMs
-    from eesvm.persistence import load_calibration, load_cooccurrence, save_calibration
 
 __all__ = [
     "AffineCalibrator",
@@ -58,17 +63,22 @@ _HOMES = {
     "_support.validation": ("InputError",),
     "exemplars.single_svm": ("LinearSVM",),
     "calibration.certificate": ("Certificate", "verify"),
-    "calibration.cooccurrence": ("CooccurrenceCalibrator",),
+    "calibration.calibrators.cooccurrence": ("CooccurrenceCalibrator",),
     "calibration.exact": ("solve",),
     "calibration.frontier": ("RecallFrontier", "recall_frontier"),
-    "calibration.independent": ("AffineCalibrator", "IsotonicCalibrator", "SigmoidCalibrator", "Uncalibrated"),
-    "calibration.joint": ("JointCalibrator",),
+    "calibration.calibrators.independent": (
+        "AffineCalibrator",
+        "IsotonicCalibrator",
+        "SigmoidCalibrator",
+        "Uncalibrated",
+    ),
+    "calibration.calibrators.joint": ("JointCalibrator",),
     "calibration.problem": ("CalibrationProblem", "CalibrationResult"),
-    "certificate_files": ("load_certificate", "save_certificate"),
+    "calibration.files.certificates": ("load_certificate", "save_certificate"),
     "detector": ("ExemplarDetector",),
     "exemplars.lda": ("ExemplarLDA",),
     "exemplars.svms": ("ExemplarSVMs",),
-    "persistence": ("load_calibration", "load_cooccurrence", "save_calibration"),
+    "calibration.files.calibrations": ("load_calibration", "load_cooccurrence", "save_calibration"),
 }
 _MODULES = ("boxes", "calibration", "datasets", "descriptors", "metrics", "report")
 

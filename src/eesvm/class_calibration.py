@@ -20,13 +20,18 @@ from numpy.typing import NDArray
 
 from eesvm._support.validation import FloatArray, InputError, check_choice
 from eesvm.calibration.anytime import ProgressCallback
-from eesvm.calibration.base import ScoreCalibrator, winning_exemplar
-from eesvm.calibration.cooccurrence import CooccurrenceCalibrator
-from eesvm.calibration.independent import AffineCalibrator, IsotonicCalibrator, SigmoidCalibrator, Uncalibrated
-from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.calibrators.base import ScoreCalibrator, winning_exemplar
+from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator
+from eesvm.calibration.calibrators.independent import (
+    AffineCalibrator,
+    IsotonicCalibrator,
+    SigmoidCalibrator,
+    Uncalibrated,
+)
+from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.calibration.tables.fit import fit_table
 from eesvm.class_training import CalibrationScores
 from eesvm.detector_options import CALIBRATORS, CalibrationOptions
-from eesvm.table_calibration import fit_table
 
 SINGLE_SVM = "single-svm"
 JOINT, JOINT_SIGMOID = "joint", "joint-sigmoid"

@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError
+from eesvm.calibration.tables.score_table import ScoreTable
 from eesvm.detector_options import CalibrationOptions, TrainingOptions
 from eesvm.exemplars.lda import ExemplarLDA
 from eesvm.exemplars.scoring import score_windows
 from eesvm.exemplars.single_svm import LinearSVM
 from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars, TrainingProgress
-from eesvm.score_tables import ScoreTable
 from eesvm.structures import Dataset, Instance
 from eesvm.training_windows import NEGATIVE, POSITIVE, DescriptorTable, TrainingWindows
 

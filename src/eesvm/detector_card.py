@@ -18,7 +18,7 @@ import numpy as np
 
 from eesvm._support.files import atomic_write
 from eesvm._support.version import __version__
-from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.class_calibration import JOINT
 from eesvm.descriptors import PCA, Transformed
 from eesvm.descriptors.base import Descriptor

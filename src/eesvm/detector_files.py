@@ -34,12 +34,14 @@ from eesvm._support.run_folder import file_digest
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
 from eesvm.box_regression import BoxRegressor
-from eesvm.calibration.base import ScoreCalibrator
+from eesvm.calibration.calibrators.base import ScoreCalibrator
+from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator
+from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.certificate import Certificate
-from eesvm.calibration.cooccurrence import CooccurrenceCalibrator
-from eesvm.calibration.joint import JointCalibrator
-from eesvm.calibrator_files import check_shapes, load_arrays, load_calibrator, save_arrays, save_calibrator
-from eesvm.certificate_files import load_certificate, save_certificate
+from eesvm.calibration.files.arrays import check_shapes, load_arrays, load_calibrator, save_arrays, save_calibrator
+from eesvm.calibration.files.calibrations import load_calibration, load_cooccurrence, save_calibration
+from eesvm.calibration.files.certificates import load_certificate, save_certificate
+from eesvm.calibration.tables.score_table import read_score_table, write_score_table
 from eesvm.class_calibration import COOCCURRENCE, JOINT, STORED_AS
 from eesvm.class_training import CalibrationScores, SingleSVM
 from eesvm.descriptors import PCA, MeanNormScaler, Transformed
@@ -49,8 +51,6 @@ from eesvm.detector_model import ClassModel
 from eesvm.detector_options import DetectorOptions
 from eesvm.exemplar_annotations import load_annotations, save_annotations
 from eesvm.exemplars.files import ExemplarIdentity, load_exemplars, save_exemplars
-from eesvm.persistence import load_calibration, load_cooccurrence, save_calibration
-from eesvm.score_tables import read_score_table, write_score_table
 from eesvm.structures import ExemplarAnnotation
 from eesvm.training_windows import plain_descriptor
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from eesvm import boxes as box_functions
 from eesvm._support.validation import InputError, check_choice
 from eesvm.box_regression import BoxRegressor
-from eesvm.calibration.base import ScoreCalibrator
+from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.certificate import Certificate
 from eesvm.class_calibration import SINGLE_SVM, STORED_AS, ScoreRule, calibrate_class, score_rule
 from eesvm.class_training import CalibrationScores, SingleSVM

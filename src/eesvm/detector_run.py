@@ -31,7 +31,7 @@ from eesvm._support.threads import n_cores
 from eesvm._support.validation import InputError, check_image_name
 from eesvm.box_regression import BoxRegressor, regress_boxes
 from eesvm.calibration.anytime import Progress as SearchState
-from eesvm.calibration.base import ScoreCalibrator
+from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.class_calibration import JOINT, calibrate_class, stored_names
 from eesvm.class_training import (
     CalibrationScores,

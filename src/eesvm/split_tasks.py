@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.extras import optional_module
-from eesvm.calibration.base import ScoreCalibrator
+from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.class_calibration import calibrate_class
 from eesvm.class_training import (
     F32,

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from eesvm._support.memory import MemoryPlan
 from eesvm._support.tasks import Engine, Pending, in_order
 from eesvm._support.validation import InputError
-from eesvm.calibration.base import ScoreCalibrator
+from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.class_training import (
     F32,
     CalibrationScores,

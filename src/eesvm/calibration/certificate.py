@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import FloatArray, InputError, check_number
-from eesvm.calibration.certified_bound import certified_bound, common_unit
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
+from eesvm.calibration.proofs.certified_bound import certified_bound, common_unit
 
 TOLERANCE = 1e-9  # of the loss, and only for weights whose sums float64 rounds: what a claim may exceed its proof by
 

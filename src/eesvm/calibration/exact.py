@@ -15,16 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from eesvm._support.threads import workers
 from eesvm._support.validation import InputError, check_choice, check_number
-from eesvm.calibration.algorithm1 import ALL_OBSERVATIONS, algorithm1, tree_levels
 from eesvm.calibration.anytime import ProgressCallback, Run
-from eesvm.calibration.bounds import max_min_bound
-from eesvm.calibration.branching import ExactSearch
 from eesvm.calibration.certificate import Certificate
-from eesvm.calibration.certified_bound import common_unit
-from eesvm.calibration.exhaustive import exhaustive
-from eesvm.calibration.heuristics import first_leaf
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
+from eesvm.calibration.proofs.certified_bound import common_unit
 from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, rank, thresholds_to_levels
+from eesvm.calibration.search.algorithm1 import ALL_OBSERVATIONS, algorithm1, tree_levels
+from eesvm.calibration.search.bounds import max_min_bound
+from eesvm.calibration.search.branching import ExactSearch
+from eesvm.calibration.search.exhaustive import exhaustive
+from eesvm.calibration.search.heuristics import first_leaf
 
 METHODS = ("exact", "algorithm1", "exhaustive", "greedy")
 

@@ -15,13 +15,13 @@ from typing import IO, Any
 
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError
-from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.calibration.files.calibrations import load_calibration
+from eesvm.calibration.tables.fit import RowScores, score_rows
+from eesvm.calibration.tables.score_table import ScoreTable, read_score_table
 from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb
 from eesvm.cli.console import Screen, percent
 from eesvm.metrics import false_positives, recall_at
-from eesvm.persistence import load_calibration
-from eesvm.score_tables import ScoreTable, read_score_table
-from eesvm.table_calibration import RowScores, score_rows
 
 _HELP = """\
 columns of the output:

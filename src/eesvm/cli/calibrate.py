@@ -10,14 +10,16 @@ from __future__ import annotations
 import argparse
 import time
 
-from eesvm._readers.bounds import read_bounds
 from eesvm._support.files import atomic_folder, check_output_folder
 from eesvm._support.validation import InputError
+from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.certificate import verify
 from eesvm.calibration.exact import METHODS
 from eesvm.calibration.frontier import RecallFrontier, recall_frontier
-from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
+from eesvm.calibration.tables.fit import fit_table, split_table
+from eesvm.calibration.tables.score_table import ScoreTable, read_score_table
+from eesvm.calibration.tables.threshold_bounds import read_bounds
 from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.outputs import (
@@ -31,8 +33,6 @@ from eesvm.cli.outputs import (
     write_frontier,
 )
 from eesvm.experiments.window_tables import compare_calibrators
-from eesvm.score_tables import ScoreTable, read_score_table
-from eesvm.table_calibration import fit_table, split_table
 
 _COMPARE_SECONDS = 60.0  # for each search of --compare where there is no --time-limit
 _FRONTIER_SECONDS = 60.0  # for each recall floor of --frontier where there is no --time-limit

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.files import atomic_folder, atomic_write
-from eesvm.calibration.base import ScoreCalibrator
+from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.class_calibration import STORED_AS
 from eesvm.cli.console import Screen
 from eesvm.cli.demo_scenes_report import TABLE_HEADER, TITLE, Judged, introduction, search_table, sections, table_rows

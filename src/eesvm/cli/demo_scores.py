@@ -9,16 +9,16 @@ import time
 from pathlib import Path
 
 from eesvm._support.files import atomic_folder, atomic_write
-from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.calibration.tables.examples import DigitExample, digit_score_table
+from eesvm.calibration.tables.score_table import write_score_table
 from eesvm.cli.calibrate import fit
 from eesvm.cli.console import Screen
 from eesvm.cli.demo_scores_report import SEARCH_HEADER, Search, demo_page, introduction
 from eesvm.cli.outputs import Comparison, report_comparison, report_result, write_calibration, write_comparison
-from eesvm.example_tables import DigitExample, digit_score_table
 from eesvm.experiments.window_tables import ACROSS_IMAGES, OWN_IMAGE, compare_calibrators
 from eesvm.report.demo_page import render
 from eesvm.report.figures import coverage, save_png, thresholds_and_scores
-from eesvm.score_tables import write_score_table
 
 _SECONDS = 20.0  # for each search
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from eesvm._support.version import __version__
-from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.tables.examples import DigitExample
+from eesvm.calibration.tables.fit import score_rows
 from eesvm.cli.console import amount, percent, result_facts
 from eesvm.cli.outputs import COMPARISON_HEADER, Comparison, comparison_rows
-from eesvm.example_tables import DigitExample
 from eesvm.experiments.window_tables import ACROSS_IMAGES, OWN_IMAGE
 from eesvm.report.demo_page import DemoPage, Pair, Picture, Section, Table
-from eesvm.table_calibration import score_rows
 
 SEARCH_HEADER = ("search", "loss", "lower bound", "gap", "status", "nodes", "seconds")
 

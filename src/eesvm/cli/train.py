@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eesvm._support.validation import InputError
-from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.class_calibration import JOINT, check_calibrators
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen, amount, duration, percent

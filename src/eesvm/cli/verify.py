@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from eesvm._support.validation import InputError
-from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.calibration.files.calibrations import load_calibration
+from eesvm.calibration.files.certificates import load_certificate
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.certificate_files import load_certificate
+from eesvm.calibration.tables.score_table import read_score_table
 from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb
 from eesvm.cli.calibrate import verify_result
 from eesvm.cli.console import Screen
 from eesvm.cli.outputs import CERTIFICATE_NAME
-from eesvm.persistence import load_calibration
-from eesvm.score_tables import read_score_table
 
 _HELP = """\
 The loss and the recall of the thresholds in OUT are computed again from SCORES, and the lower bound from the

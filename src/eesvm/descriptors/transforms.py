@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._readers.npz import load_named_arrays
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError, check_number, check_table, row_blocks
+from eesvm.calibration.tables.npz import load_named_arrays
 from eesvm.descriptors.base import Descriptor, Image, Rows
 
 

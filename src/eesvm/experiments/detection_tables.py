@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from eesvm import boxes as geometry
 from eesvm._support.validation import InputError
 from eesvm.box_regression import BoxRegressor, regress_boxes
-from eesvm.calibration.base import ScoreCalibrator
-from eesvm.calibration.cooccurrence import CooccurrenceCalibrator
-from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.calibrators.base import ScoreCalibrator
+from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator
+from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.problem import any_accepts
 from eesvm.class_calibration import SINGLE_SVM as SINGLE
 from eesvm.class_calibration import STORED_AS, ScoreRule, calibrate_class, score_rule

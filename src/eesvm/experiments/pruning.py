@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from eesvm._support.validation import InputError, check_number
-from eesvm.calibration.algorithm1 import ALL_OBSERVATIONS
 from eesvm.calibration.exact import solve
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
-from eesvm.example_tables import synthetic_score_table
+from eesvm.calibration.search.algorithm1 import ALL_OBSERVATIONS
+from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.experiments.problem_cuts import random_cut
 
 ALGORITHM1, EXACT, EXHAUSTIVE = "Algorithm 1", "exact", "exhaustive tree"

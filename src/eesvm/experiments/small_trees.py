@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError
-from eesvm.calibration.algorithm1 import ALL_OBSERVATIONS
 from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.search.algorithm1 import ALL_OBSERVATIONS
 
 VISITED, BY_BOUND, BY_EQUIVALENCE, UNSEEN = "visited", "pruned by bound", "pruned by equivalence", "never seen"
 PRUNED = (BY_BOUND, BY_EQUIVALENCE)

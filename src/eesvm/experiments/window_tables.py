@@ -30,8 +30,13 @@ from eesvm._support.validation import (
     check_table,
 )
 from eesvm.calibration.anytime import ProgressCallback
-from eesvm.calibration.independent import AffineCalibrator, IsotonicCalibrator, SigmoidCalibrator, Uncalibrated
-from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.calibrators.independent import (
+    AffineCalibrator,
+    IsotonicCalibrator,
+    SigmoidCalibrator,
+    Uncalibrated,
+)
+from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationResult
 from eesvm.metrics import (
     Interval,

@@ -15,10 +15,10 @@ from eesvm.images.files import (
 )
 
 __all__ = [
-    "Header",
     "IMAGE_SUFFIXES",
-    "ImageError",
     "MAX_PIXELS",
+    "Header",
+    "ImageError",
     "PathOrBytes",
     "image_header",
     "image_size",

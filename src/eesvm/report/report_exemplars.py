@@ -21,16 +21,16 @@ from numpy.typing import NDArray
 from eesvm import boxes as geometry
 from eesvm._support.validation import InputError
 from eesvm._transfer_target import KEYPOINTS
+from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.frontier import recall_frontier
-from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.tables.fit import summarise_exemplars
 from eesvm.class_calibration import JOINT
 from eesvm.class_training import CalibrationScores
 from eesvm.detector_model import ClassModel
 from eesvm.report.report_data import ACTIVE, MUTED, REDUNDANT, Coverage, Exemplar, Floor, Histogram, Search
 from eesvm.report.report_outlines import outline
 from eesvm.structures import ExemplarAnnotation
-from eesvm.table_calibration import summarise_exemplars
 from eesvm.transfer import transfer
 
 _OUTLINE_SIDE = 72  # pixels that the longer side of a mask may have when it is outlined

@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from eesvm._support.validation import FloatArray, InputError, check_number
 from eesvm.calibration.anytime import Progress
+from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.frontier import DEFAULT_FLOORS, RecallFrontier, recall_frontier
-from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult, any_accepts
 from eesvm.class_calibration import JOINT
 from eesvm.detector_model import ClassModel

@@ -12,9 +12,9 @@ from eesvm.windows.proposals import (
 )
 
 __all__ = [
-    "Cache",
     "METHODS",
     "MODES",
+    "Cache",
     "WindowSettings",
     "grid_windows",
     "propose",

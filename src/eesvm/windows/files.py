@@ -14,10 +14,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from eesvm._readers.npz import load_named_arrays
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError
 from eesvm.boxes import check_boxes
+from eesvm.calibration.tables.npz import load_named_arrays
 from eesvm.structures import Windows
 
 _NAMES = ("image_ids", "starts", "boxes", "instance")

@@ -17,11 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from eesvm._support.validation import FloatArray, InputError, NotFittedInputError, check_groups, group_ids
 from eesvm.calibration.anytime import ProgressCallback
-from eesvm.calibration.base import ScoreCalibrator
+from eesvm.calibration.calibrators.base import ScoreCalibrator
+from eesvm.calibration.calibrators.independent import check_sigmoid_options
+from eesvm.calibration.calibrators.sigmoid import apply_sigmoids, fit_sigmoids
 from eesvm.calibration.exact import solve
-from eesvm.calibration.independent import check_sigmoid_options
 from eesvm.calibration.problem import CalibrationProblem, any_accepts
-from eesvm.calibration.sigmoid import apply_sigmoids, fit_sigmoids
 
 
 class JointCalibrator(ScoreCalibrator):

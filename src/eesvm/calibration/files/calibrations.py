@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
-from eesvm.calibration.cooccurrence import CooccurrenceCalibrator, check_options
+from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator, check_options
+from eesvm.calibration.calibrators.independent import check_sigmoid_options
+from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.exact import check_search_options
-from eesvm.calibration.independent import check_sigmoid_options
-from eesvm.calibration.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationResult
 
 __all__ = [

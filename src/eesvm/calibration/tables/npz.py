@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._readers.raw import RawTable, check_readable, instead, listed
 from eesvm._support.files import ARCHIVE_DAMAGE
 from eesvm._support.validation import InputError, check_scores
+from eesvm.calibration.tables.raw import RawTable, check_readable, instead, listed
 
 _DEFLATE_RATIO = 1032  # the most that deflate can compress; an archive that claims more lies about its sizes
 _ARRAYS = {

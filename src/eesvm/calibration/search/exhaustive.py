@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm.calibration import _kernels
 from eesvm.calibration.anytime import Run
-from eesvm.calibration.heuristics import cover_separately, make_tree
 from eesvm.calibration.ranks import RankedProblem
+from eesvm.calibration.search import tree_kernels as _kernels
+from eesvm.calibration.search.heuristics import cover_separately, make_tree
 
 
 def exhaustive(ranked: RankedProblem, run: Run) -> tuple[NDArray[np.int32], str, dict[str, Any]]:

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError
-from eesvm.calibration import _neighbourhood_kernels as _kernels
 from eesvm.calibration.anytime import Run
 from eesvm.calibration.ranks import FORBIDDEN, RankedProblem
+from eesvm.calibration.search import neighbourhood_kernels as _kernels
 
 _N_NEAR = 12  # exemplars per positive that moves look at
 _PATIENCE = 1000  # moves without progress before the search starts from somewhere else

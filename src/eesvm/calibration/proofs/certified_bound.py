@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError, row_blocks
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.calibration.proof_walk import Paid, ProofTree, Root, Shares, Values
+from eesvm.calibration.proofs.walk import Paid, ProofTree, Root, Shares, Values
 
 if TYPE_CHECKING:  # a certificate is judged by what is here: importing it for real would be a circle
     from eesvm.calibration.certificate import Certificate

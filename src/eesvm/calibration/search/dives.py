@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm.calibration import _dive_kernels as kernels
-from eesvm.calibration.ascent import Ascent, Evaluation
-from eesvm.calibration.proof import Leaf, Proof
 from eesvm.calibration.ranks import RankedProblem
+from eesvm.calibration.search import dive_kernels as kernels
+from eesvm.calibration.search.ascent import Ascent, Evaluation
+from eesvm.calibration.search.proof import Leaf, Proof
 
 _MAX_EVENTS = 200_000  # in the story of one search
 _MAX_NOTES = 4_000_000

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._readers.raw import check_readable, listed
 from eesvm._support.validation import InputError
+from eesvm.calibration.tables.raw import check_readable, listed
 
 _COLUMNS = ("exemplar", "lower", "upper")
 _MAX_BYTES = 1 << 28  # a million exemplars need about a tenth of it

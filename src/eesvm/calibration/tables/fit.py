@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import FloatArray, InputError, check_number, row_blocks
-from eesvm.calibration.joint import JointCalibrator
+from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.score_tables import ScoreTable
+from eesvm.calibration.tables.score_table import ScoreTable
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._readers.npz import read_npz
-from eesvm._readers.parquet import read_parquet
-from eesvm._readers.raw import RawTable, check_readable, listed
-from eesvm._readers.text import read_delimited
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import FloatArray, InputError, check_weights
-from eesvm.calibration.joint import own_image_pairs
+from eesvm.calibration.calibrators.joint import own_image_pairs
 from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.tables.npz import read_npz
+from eesvm.calibration.tables.parquet import read_parquet
+from eesvm.calibration.tables.raw import RawTable, check_readable, listed
+from eesvm.calibration.tables.text import read_delimited
 
 _READERS = {
     ".npz": read_npz,

@@ -21,8 +21,13 @@ from eesvm._support.files import atomic_write
 from eesvm._support.tensors import read_tensors, tensor_bytes
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
-from eesvm.calibration.base import ScoreCalibrator
-from eesvm.calibration.independent import AffineCalibrator, IsotonicCalibrator, SigmoidCalibrator, Uncalibrated
+from eesvm.calibration.calibrators.base import ScoreCalibrator
+from eesvm.calibration.calibrators.independent import (
+    AffineCalibrator,
+    IsotonicCalibrator,
+    SigmoidCalibrator,
+    Uncalibrated,
+)
 
 FORMAT = "eesvm-calibrator"
 FORMAT_VERSION = 1

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from eesvm._support.compile import kernel
 from eesvm._support.validation import FloatArray, InputError, check_finite, check_groups, check_number, group_ids
-from eesvm.calibration.base import ScoreCalibrator, winning_exemplar
+from eesvm.calibration.calibrators.base import ScoreCalibrator, winning_exemplar
 
 _Floats = NDArray[np.float64]
 

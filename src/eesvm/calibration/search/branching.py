@@ -20,13 +20,13 @@ import numpy as np
 
 from eesvm._support.threads import Workers
 from eesvm.calibration.anytime import Run, relative_gap
-from eesvm.calibration.ascent import FEW_FOUND, Ascent, Evaluation, Shares
-from eesvm.calibration.dives import Dive
-from eesvm.calibration.heuristics import loss_of_levels
-from eesvm.calibration.neighbourhoods import NeighbourhoodSearch
-from eesvm.calibration.proof import Leaf, Proof
 from eesvm.calibration.ranks import RankedProblem
-from eesvm.calibration.reduce import Box, Levels, ReducedProblem, cheap_box, reduce
+from eesvm.calibration.search.ascent import FEW_FOUND, Ascent, Evaluation, Shares
+from eesvm.calibration.search.dives import Dive
+from eesvm.calibration.search.heuristics import loss_of_levels
+from eesvm.calibration.search.neighbourhoods import NeighbourhoodSearch
+from eesvm.calibration.search.proof import Leaf, Proof
+from eesvm.calibration.search.reduce import Box, Levels, ReducedProblem, cheap_box, reduce
 
 _ROUND, _MAX_ROUND = 8, 64  # iterations between two looks at what shares are missing
 _NODE_ROUNDS = 6  # of ascent, below the root

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import FloatArray
-from eesvm.calibration.ascent import Shares
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.ranks import RankedProblem
-from eesvm.calibration.reduce import Box
+from eesvm.calibration.search.ascent import Shares
+from eesvm.calibration.search.reduce import Box
 
 
 @dataclass(eq=False)

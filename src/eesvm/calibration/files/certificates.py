@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._readers.npz import load_arrays
-from eesvm._readers.raw import check_readable, listed
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError
 from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.tables.npz import load_arrays
+from eesvm.calibration.tables.raw import check_readable, listed
 
 FORMAT_VERSION = 1
 

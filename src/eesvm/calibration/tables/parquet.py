@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._readers.raw import RawTable, choose_columns, instead, listed
 from eesvm._support.validation import InputError
+from eesvm.calibration.tables.raw import RawTable, choose_columns, instead, listed
 
 
 def read_parquet(path: Path, label_column: str, group_column: str | None, columns: Sequence[str] | None) -> RawTable:

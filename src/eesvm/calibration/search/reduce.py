@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm.calibration import _ascent_kernels
 from eesvm.calibration.ranks import RankedProblem
+from eesvm.calibration.search import ascent_kernels as _ascent_kernels
 
 Levels = NDArray[np.int32]
 

@@ -21,8 +21,8 @@ from typing import IO, Any, NoReturn, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._readers.raw import MAGIC, RawTable, choose_columns, instead, listed
 from eesvm._support.validation import InputError
+from eesvm.calibration.tables.raw import MAGIC, RawTable, choose_columns, instead, listed
 
 _HEADER_LIMIT = 1 << 26  # characters of a header line; a file without line ends must not be read whole to find out
 

@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm.calibration import _kernels
 from eesvm.calibration.anytime import Run
-from eesvm.calibration.bounds import max_min_bound
-from eesvm.calibration.exhaustive import make_path
-from eesvm.calibration.heuristics import cover_separately, first_leaf, make_tree
 from eesvm.calibration.ranks import RankedProblem
+from eesvm.calibration.search import tree_kernels as _kernels
+from eesvm.calibration.search.bounds import max_min_bound
+from eesvm.calibration.search.exhaustive import make_path
+from eesvm.calibration.search.heuristics import cover_separately, first_leaf, make_tree
 
 ALL_OBSERVATIONS = (1, 2, 3, 4)
 

@@ -13,9 +13,9 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm.calibration import _kernels
 from eesvm.calibration.anytime import Run
 from eesvm.calibration.ranks import FORBIDDEN, RankedProblem
+from eesvm.calibration.search import tree_kernels as _kernels
 
 
 def first_leaf(

@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from eesvm._support.files import atomic_folder
 from eesvm._support.validation import check_choice, check_number
-from eesvm.score_tables import ScoreTable
+from eesvm.calibration.tables.score_table import ScoreTable
 
 FAMILIES = ("easy", "heavy_tailed", "overlapping")
 _NEGATIVE_SPREAD = {"easy": 0.22, "heavy_tailed": 0.22, "overlapping": 0.3}

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.threads import Workers
-from eesvm.calibration import _ascent_kernels as kernels
-from eesvm.calibration.reduce import ReducedProblem
+from eesvm.calibration.search import ascent_kernels as kernels
+from eesvm.calibration.search.reduce import ReducedProblem
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]
