@@ -36,11 +36,11 @@ from eesvm.descriptors import PCA, MeanNormScaler
 from eesvm.detector_card import FORMAT_VERSION
 from eesvm.detector_files import load_model, read_regressor, write_regressor
 from eesvm.detector_options import DetectorOptions
-from eesvm.exemplar_annotations import load_annotations, save_annotations
 from eesvm.exemplars.files import ExemplarIdentity, load_exemplars, save_exemplars
 from eesvm.images import read_image
 from eesvm.metrics.detection_files import read_detections, write_detections
 from eesvm.structures import Detections, ExemplarAnnotation, Windows
+from eesvm.transfer.annotations import load_annotations, save_annotations
 from eesvm.windows.proposals import read_windows, write_windows
 
 

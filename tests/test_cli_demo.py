@@ -14,7 +14,6 @@ from eesvm.cli.console import Screen
 from eesvm.datasets.scenes import make_scenes
 from eesvm.detector import ExemplarDetector
 from eesvm.detector_model import Ensemble, score_image
-from eesvm.exemplar_annotations import annotate
 from eesvm.exemplars.scoring import score_windows
 from eesvm.experiments.class_work import ClassWork
 from eesvm.experiments.detection_tables import (
@@ -32,6 +31,7 @@ from eesvm.experiments.recipes import Recipe
 from eesvm.metrics import average_precision, evaluate_detections, false_positives_at_recall
 from eesvm.metrics.detection_files import read_detections
 from eesvm.training_windows import describe_windows, propose_windows, training_windows
+from eesvm.transfer.annotations import annotate
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,16 @@ from eesvm.boxes import clip
 from eesvm.cli import main
 from eesvm.datasets import open_dataset, write_coco
 from eesvm.datasets.scenes import make_scenes
-from eesvm.detection_transfer import (
+from eesvm.detector import ExemplarDetector
+from eesvm.detector_model import Ensemble
+from eesvm.images import read_image, read_index_image
+from eesvm.images.masks import rle_to_mask
+from eesvm.metrics.detection_files import read_detections, write_csv_detections
+from eesvm.report.transfer_pictures import grid, panel
+from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance
+from eesvm.transfer import annotate, transfer, transfer_consensus
+from eesvm.transfer.annotations import annotate as annotate_all
+from eesvm.transfer.detections import (
     RANDOM,
     WINNER,
     choose_detections,
@@ -28,16 +37,7 @@ from eesvm.detection_transfer import (
     why_nothing_compared,
     with_consensus,
 )
-from eesvm.detector import ExemplarDetector
-from eesvm.detector_model import Ensemble
-from eesvm.exemplar_annotations import annotate as annotate_all
-from eesvm.images import read_image, read_index_image
-from eesvm.images.masks import rle_to_mask
-from eesvm.metrics.detection_files import read_detections, write_csv_detections
-from eesvm.report.transfer_pictures import grid, panel
-from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance
-from eesvm.transfer import annotate, transfer, transfer_consensus
-from eesvm.transfer_files import coco_names, index_image, write_coco_transfer
+from eesvm.transfer.files import coco_names, index_image, write_coco_transfer
 
 TRAIN = [
     "--windows", "grid", "--max-windows", "60", "--descriptor", "hog", "--set", "descriptor.n_components=none",

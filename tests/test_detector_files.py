@@ -12,8 +12,8 @@ from eesvm import ExemplarDetector, InputError
 from eesvm.cli import main
 from eesvm.detector_files import class_folder
 from eesvm.detector_options import CALIBRATORS
-from eesvm.exemplar_annotations import load_annotations, plain_json, save_annotations
 from eesvm.structures import ExemplarAnnotation, Part
+from eesvm.transfer.annotations import load_annotations, plain_json, save_annotations
 
 
 @pytest.fixture(scope="module")

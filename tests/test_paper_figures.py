@@ -10,7 +10,6 @@ from PIL import Image
 from detector_scenes import CLASSES, quick_options, scenes, shared_cache
 from eesvm import CalibrationProblem, InputError
 from eesvm.class_training import score_class, train_class
-from eesvm.exemplar_annotations import annotate
 from eesvm.experiments import example_cuts
 from eesvm.experiments.detection_tables import JOINT_SIGMOID, PAPER_RULES, compare_rules
 from eesvm.experiments.example_pictures import different_winners, shown_windows
@@ -20,6 +19,7 @@ from eesvm.experiments.small_trees import BY_BOUND, BY_EQUIVALENCE, difficulty, 
 from eesvm.report import paper_drawings
 from eesvm.report.figures import png_bytes
 from eesvm.training_windows import describe_windows, propose_windows, training_windows
+from eesvm.transfer.annotations import annotate
 
 NAMES = [
     "figure1_windows",

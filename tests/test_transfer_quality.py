@@ -10,12 +10,12 @@ from hypothesis.extra import numpy as hnp
 
 from dataset_files import real_data
 from eesvm import InputError
-from eesvm._transfer_measures import iou_of_pieces
 from eesvm.datasets import open_dataset
 from eesvm.datasets.scenes import make_scenes
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance, Part
 from eesvm.transfer import annotate, transfer
-from eesvm.transfer_quality import (
+from eesvm.transfer.measures import iou_of_pieces
+from eesvm.transfer.quality import (
     BEST_EXEMPLAR,
     CSV_HEADER,
     MASK_IOU,

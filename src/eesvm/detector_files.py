@@ -49,10 +49,10 @@ from eesvm.descriptors.base import Descriptor
 from eesvm.detector_card import FORMAT, FORMAT_VERSION, card, write_card
 from eesvm.detector_model import ClassModel
 from eesvm.detector_options import DetectorOptions
-from eesvm.exemplar_annotations import load_annotations, save_annotations
 from eesvm.exemplars.files import ExemplarIdentity, load_exemplars, save_exemplars
 from eesvm.structures import ExemplarAnnotation
 from eesvm.training_windows import plain_descriptor
+from eesvm.transfer.annotations import load_annotations, save_annotations
 
 CARD_NAME = "model.json"
 

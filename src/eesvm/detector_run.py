@@ -64,7 +64,6 @@ from eesvm.detector_files import (
 from eesvm.detector_keys import TrainingKeys
 from eesvm.detector_model import ClassModel
 from eesvm.detector_options import DetectorOptions
-from eesvm.exemplar_annotations import annotate
 from eesvm.split_training import SplitTraining
 from eesvm.structures import Dataset, Problem, Windows
 from eesvm.training_windows import (
@@ -76,6 +75,7 @@ from eesvm.training_windows import (
     propose_windows,
     sample_windows,
 )
+from eesvm.transfer.annotations import annotate
 
 T = TypeVar("T")
 

@@ -38,7 +38,7 @@ from eesvm.report.report_page import render
 from eesvm.report.transfer_pictures import grid, panel, superimposed
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation
 from eesvm.training_windows import StageProgress, describe_windows, propose_windows
-from eesvm.transfer_quality import TransferQuality
+from eesvm.transfer.quality import TransferQuality
 
 _SECONDS = 8.0  # for the search of each class
 _FLOOR_SECONDS = 0.1  # for each lower recall floor

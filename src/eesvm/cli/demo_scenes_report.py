@@ -27,7 +27,7 @@ from eesvm.metrics import DetectionReport, ErrorBreakdown
 from eesvm.report.demo_page import Picture, Table
 from eesvm.report.report_data import Section
 from eesvm.structures import Dataset, Detections
-from eesvm.transfer_quality import TransferQuality
+from eesvm.transfer.quality import TransferQuality
 
 TITLE = "It looks like this one: detections that name the training object behind them"
 TABLE_HEADER = (

@@ -27,7 +27,14 @@ from eesvm.cli.outputs import write_csv
 from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.datasets import FORMATS
 from eesvm.datasets.problems import reason
-from eesvm.detection_transfer import (
+from eesvm.detector import ExemplarDetector
+from eesvm.images.files import write_image, write_picture
+from eesvm.metrics.detection_files import read_detections
+from eesvm.report.report_texts import counted
+from eesvm.report.transfer_pictures import grid, is_drawn, panel, superimposed
+from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Problem
+from eesvm.training_windows import StageProgress
+from eesvm.transfer.detections import (
     ImageDetections,
     choose_detections,
     classes_with_moved_boxes,
@@ -36,15 +43,7 @@ from eesvm.detection_transfer import (
     why_nothing_compared,
     with_consensus,
 )
-from eesvm.detector import ExemplarDetector
-from eesvm.images.files import write_image, write_picture
-from eesvm.metrics.detection_files import read_detections
-from eesvm.report.report_texts import counted
-from eesvm.report.transfer_pictures import grid, is_drawn, panel, superimposed
-from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Problem
-from eesvm.training_windows import StageProgress
-from eesvm.transfer import TransferredAnnotation
-from eesvm.transfer_files import (
+from eesvm.transfer.files import (
     MOST_MASKS,
     CocoNames,
     Handed,
@@ -55,7 +54,8 @@ from eesvm.transfer_files import (
     voc_xml,
     write_coco_transfer,
 )
-from eesvm.transfer_quality import TransferQuality
+from eesvm.transfer.inheritance import TransferredAnnotation
+from eesvm.transfer.quality import TransferQuality
 
 _HANDED = ("mask", "parts", "keypoints", "pose", "metadata")
 _SHEET, _SHEET_COLUMNS, _SHEET_HEIGHT, _SHEET_WIDTH = "contact_sheet.png", 5, 176, 200  # the last two of a picture

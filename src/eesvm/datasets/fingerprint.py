@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from eesvm._support.validation import InputError
-from eesvm.exemplar_annotations import plain_json
 from eesvm.structures import Dataset, ImageRecord, Instance
+from eesvm.transfer.annotations import plain_json
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from eesvm.class_training import CalibrationScores, TrainedClass, score_class, train_class
 from eesvm.detector_options import DetectorOptions
-from eesvm.exemplar_annotations import annotate
 from eesvm.experiments.detection_tables import (
     JOINT_SIGMOID,
     RANDOM,
@@ -31,7 +30,8 @@ from eesvm.experiments.detection_tables import (
 from eesvm.experiments.recipes import Recipe
 from eesvm.experiments.reproduction_results import Row
 from eesvm.experiments.split_windows import Tables
-from eesvm.transfer_quality import MASK_IOU, NothingToCompareError, random_choice, transfer_quality
+from eesvm.transfer.annotations import annotate
+from eesvm.transfer.quality import MASK_IOU, NothingToCompareError, random_choice, transfer_quality
 
 WindowsOf = Callable[[DetectorOptions], Tables]
 

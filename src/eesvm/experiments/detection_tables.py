@@ -60,7 +60,7 @@ from eesvm.metrics.detections import _rank
 from eesvm.metrics.tables import make_tables
 from eesvm.structures import Detections, ExemplarAnnotation, Instance
 from eesvm.training_windows import TrainingWindows
-from eesvm.transfer_quality import Consensus, TransferQuality, matched_instances, random_choice, transfer_quality
+from eesvm.transfer.quality import Consensus, TransferQuality, matched_instances, random_choice, transfer_quality
 
 COOCCURRENCE = "EE-SVM co-occurrence"
 WINNER, UNCALIBRATED, NEAREST, RANDOM, VOTE = (

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from eesvm import boxes as geometry
 from eesvm._support.validation import InputError
-from eesvm._transfer_target import KEYPOINTS
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.frontier import recall_frontier
 from eesvm.calibration.problem import CalibrationProblem
@@ -31,7 +30,8 @@ from eesvm.detector_model import ClassModel
 from eesvm.report.report_data import ACTIVE, MUTED, REDUNDANT, Coverage, Exemplar, Floor, Histogram, Search
 from eesvm.report.report_outlines import outline
 from eesvm.structures import ExemplarAnnotation
-from eesvm.transfer import transfer
+from eesvm.transfer.inheritance import transfer
+from eesvm.transfer.target import KEYPOINTS
 
 _OUTLINE_SIDE = 72  # pixels that the longer side of a mask may have when it is outlined
 _BINS = 40

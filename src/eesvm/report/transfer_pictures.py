@@ -20,10 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError, check_number
-from eesvm._transfer_target import HALF, Target, check_image, source_box
 from eesvm.images.warping import Edges, PixelRange, covered_share, pixels_touched, resampled, source_edges
 from eesvm.structures import Box, ExemplarAnnotation
-from eesvm.transfer import TransferredAnnotation, transfer
+from eesvm.transfer.inheritance import TransferredAnnotation, transfer
+from eesvm.transfer.target import HALF, Target, check_image, source_box
 
 GREEN, YELLOW, PINK = (0, 230, 0), (255, 225, 0), (255, 90, 220)  # a detection, the exemplar, its parts
 

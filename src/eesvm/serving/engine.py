@@ -36,14 +36,14 @@ from eesvm.descriptors import describe_dataset
 from eesvm.detector import ExemplarDetector
 from eesvm.detector_model import Ensemble
 from eesvm.detector_options import DetectionOptions
-from eesvm.exemplar_annotations import plain_json
 from eesvm.exemplars.scoring import score_windows
 from eesvm.images.files import MAX_PIXELS, ImageError, image_size, read_image
 from eesvm.images.masks import mask_to_rle
 from eesvm.serving.floors import FloorTable
 from eesvm.structures import ExemplarAnnotation, ImageRecord, Problem
 from eesvm.training_windows import propose_windows
-from eesvm.transfer import transfer
+from eesvm.transfer.annotations import plain_json
+from eesvm.transfer.inheritance import transfer
 
 Pixels = NDArray[np.uint8]
 

@@ -21,10 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from eesvm import boxes as geometry
 from eesvm._support.validation import InputError, check_weights
-from eesvm._transfer_target import HALF, KEYPOINTS, Target, box_text, check_box, check_image, names_of
 from eesvm.images.masks import check_mask
 from eesvm.images.warping import pixels_touched
 from eesvm.structures import Box, ExemplarAnnotation, Instance, Part
+from eesvm.transfer.target import HALF, KEYPOINTS, Target, box_text, check_box, check_image, names_of
 
 
 @dataclass(frozen=True)

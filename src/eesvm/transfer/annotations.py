@@ -24,7 +24,6 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm import transfer
 from eesvm._support.extras import optional_module
 from eesvm._support.files import atomic_write
 from eesvm._support.tensors import read_tensors, tensor_bytes
@@ -34,6 +33,7 @@ from eesvm.datasets.plain_json import plain_json
 from eesvm.datasets.problems import reason
 from eesvm.images.files import read_image
 from eesvm.structures import ExemplarAnnotation, ImageRecord, Instance, Part, Problem
+from eesvm.transfer import inheritance as transfer
 
 FORMAT = "eesvm-annotations"
 FORMAT_VERSION = 1

@@ -19,7 +19,7 @@ from eesvm import boxes as geometry
 from eesvm.images.masks import check_mask, mask_box
 from eesvm.images.warping import pixels_touched
 from eesvm.structures import Box, ExemplarAnnotation, Instance
-from eesvm.transfer import TransferredAnnotation, numbered_parts, transfer, transfer_consensus
+from eesvm.transfer.inheritance import TransferredAnnotation, numbered_parts, transfer, transfer_consensus
 
 MASK_IOU = "mask IoU"
 PART_IOU = "part IoU"  # mean over the parts of the object; `part IoU, NAME` for each name where there are several

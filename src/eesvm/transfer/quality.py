@@ -22,9 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 from eesvm import boxes as geometry
 from eesvm._support.tables import markdown_table
 from eesvm._support.validation import InputError, check_number
-from eesvm._transfer_measures import MASK_IOU, PART_IOU, PARTS_FOUND, POSE, Draw, Judge, Truth, candidates, read_truth
 from eesvm.metrics import Interval
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance
+from eesvm.transfer.measures import MASK_IOU, PART_IOU, PARTS_FOUND, POSE, Draw, Judge, Truth, candidates, read_truth
 
 WHOLE_BOX = "whole box as mask"
 BEST_EXEMPLAR = "best exemplar"

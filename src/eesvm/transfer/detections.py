@@ -21,13 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError, check_number
-from eesvm._transfer_target import Target
 from eesvm.datasets.problems import reason, skip
 from eesvm.descriptors import describe_dataset
 from eesvm.detector_model import Ensemble
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance, Problem, Windows
-from eesvm.transfer import TransferredAnnotation, transfer, transfer_consensus
-from eesvm.transfer_quality import (
+from eesvm.transfer.inheritance import TransferredAnnotation, transfer, transfer_consensus
+from eesvm.transfer.quality import (
     Consensus,
     NothingToCompareError,
     TransferQuality,
@@ -35,6 +34,7 @@ from eesvm.transfer_quality import (
     random_choice,
     transfer_quality,
 )
+from eesvm.transfer.target import Target
 
 if TYPE_CHECKING:
     from eesvm.detector import ExemplarDetector

@@ -27,16 +27,16 @@ from eesvm import boxes as geometry
 from eesvm._support.extras import optional_module
 from eesvm._support.files import atomic_write
 from eesvm._support.version import __version__
-from eesvm._transfer_target import KEYPOINTS
 from eesvm.datasets.tree import safe_name
 from eesvm.datasets.voc_writer import annotation_xml, palette
 from eesvm.datasets.writers import coco_box, relative_names
-from eesvm.detection_transfer import ImageDetections
-from eesvm.exemplar_annotations import plain_json
 from eesvm.images.masks import mask_to_rle
 from eesvm.metrics.detection_files import Ids, coco_numbers, number_classes
 from eesvm.structures import Dataset, ExemplarAnnotation, ImageRecord, Instance
-from eesvm.transfer import Agreement, TransferredAnnotation
+from eesvm.transfer.annotations import plain_json
+from eesvm.transfer.detections import ImageDetections
+from eesvm.transfer.inheritance import Agreement, TransferredAnnotation
+from eesvm.transfer.target import KEYPOINTS
 
 if TYPE_CHECKING:
     from PIL.Image import Image
