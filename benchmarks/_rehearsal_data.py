@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from eesvm.detector.training_windows import TrainingWindows
 from eesvm.structures import ImageRecord, Instance
-from eesvm.training_windows import TrainingWindows
 
 SIZE, CELL = (640, 480), 160  # of an image, and of the squares that objects and background keep to
 N_KINDS, N_BACKGROUNDS = 40, 200  # of a class, and of what is not an object

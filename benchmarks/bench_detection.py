@@ -19,10 +19,10 @@ from _common import RESULTS, ROOT
 from _detection_page import page
 from eesvm import datasets
 from eesvm.descriptors import DescriptorCache
-from eesvm.detector_options import PRESETS, DetectorOptions
+from eesvm.detector.options import PRESETS, DetectorOptions
+from eesvm.detector.training_windows import describe_windows, propose_windows, training_windows
 from eesvm.experiments.detection_tables import PAPER_RULES, Rule, compare_rules, transfer_choices
 from eesvm.structures import Dataset
-from eesvm.training_windows import describe_windows, propose_windows, training_windows
 from eesvm.transfer.annotations import annotate
 
 SETS = ("cards", "pets_voc", "raccoon", "bccd", "coco_subset_128")

@@ -22,15 +22,15 @@ from _common import ROOT
 from bench_detection import SETS, part
 from eesvm import boxes as geometry
 from eesvm import datasets
-from eesvm.box_regression import moved_by, regress_boxes, ways_between, windows_of_objects
-from eesvm.class_calibration import STORED_AS, score_rule
-from eesvm.class_training import TrainedClass, score_class, train_class
 from eesvm.descriptors import DescriptorCache
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.box_regression import moved_by, regress_boxes, ways_between, windows_of_objects
+from eesvm.detector.class_calibration import STORED_AS, score_rule
+from eesvm.detector.class_training import TrainedClass, score_class, train_class
+from eesvm.detector.options import DetectorOptions
+from eesvm.detector.training_windows import TrainingWindows, describe_windows, propose_windows, training_windows
 from eesvm.experiments.detection_tables import Rule, _Calibrators, _TestWindows, compare_rules
 from eesvm.metrics import evaluate_detections
 from eesvm.structures import Detections
-from eesvm.training_windows import TrainingWindows, describe_windows, propose_windows, training_windows
 
 F64 = NDArray[np.float64]
 

@@ -22,7 +22,7 @@ from eesvm._support.dask_tasks import DaskEngine
 from eesvm.datasets.scenes import make_scenes
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector import ExemplarDetector
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.options import DetectorOptions
 
 STAGES = ("windows", "scaling and PCA", "descriptors", "training", "scores", "calibration")
 N_EMPTY_TASKS = 200

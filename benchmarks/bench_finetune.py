@@ -30,14 +30,14 @@ from _finetune_page import page
 from _finetune_speed import measure_speed
 from eesvm import boxes, datasets
 from eesvm._support.threads import n_cores
-from eesvm.class_training import score_class, train_class
 from eesvm.descriptors import DescriptorCache, make_descriptor
 from eesvm.descriptors.backbones import Backbone, stated_layer
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.class_training import score_class, train_class
+from eesvm.detector.options import DetectorOptions
+from eesvm.detector.training_windows import TrainingWindows, describe_windows, fit_descriptor, propose_windows
 from eesvm.experiments.detection_tables import Rule, calibrators_on_demand, judge_rules
 from eesvm.finetuning import PAPER_UNITS, FinetuneOptions, finetune
 from eesvm.structures import Dataset, Windows
-from eesvm.training_windows import TrainingWindows, describe_windows, fit_descriptor, propose_windows
 from eesvm.windows.proposals import read_windows
 
 SETS = ("cards", "pets_voc", "raccoon")

@@ -38,13 +38,13 @@ from eesvm._support.files import atomic_write
 from eesvm.calibration.files.calibrations import save_calibration
 from eesvm.calibration.problem import any_accepts
 from eesvm.calibration.tables.score_table import write_score_table
-from eesvm.class_calibration import calibrate_class
-from eesvm.class_training import score_class, train_class
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.class_calibration import calibrate_class
+from eesvm.detector.class_training import score_class, train_class
+from eesvm.detector.options import DetectorOptions
+from eesvm.detector.training_windows import TrainingWindows
 from eesvm.exemplars.files import save_exemplars
 from eesvm.exemplars.scoring import score_windows
 from eesvm.metrics import average_precision, false_positives_at_recall, recall_at
-from eesvm.training_windows import TrainingWindows
 
 STAGES = ("windows made up", "training", "scores", "joint calibration", "independent sigmoids", "evaluation")
 # Measured on photographs with one core, see benchmarks/results/windows.md and descriptors.md.

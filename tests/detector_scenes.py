@@ -12,9 +12,9 @@ from eesvm.datasets import select
 from eesvm.datasets.scenes import make_scenes
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector import ExemplarDetector
-from eesvm.detector_model import Ensemble, score_image
-from eesvm.detector_options import DetectorOptions
-from eesvm.training_windows import describe_windows, propose_windows, training_windows
+from eesvm.detector.model import Ensemble, score_image
+from eesvm.detector.options import DetectorOptions
+from eesvm.detector.training_windows import describe_windows, propose_windows, training_windows
 
 CLASSES = ("three", "eight")
 QUICK = {

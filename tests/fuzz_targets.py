@@ -26,16 +26,16 @@ from eesvm import (
     JointCalibrator,
     solve,
 )
-from eesvm.box_regression import BoxRegressor
 from eesvm.calibration.files.arrays import load_calibrator, save_calibrator
 from eesvm.calibration.files.calibrations import load_calibration, load_cooccurrence, save_calibration
 from eesvm.calibration.files.certificates import load_certificate, save_certificate
 from eesvm.calibration.tables.score_table import ScoreTable, read_score_table, write_score_table
 from eesvm.datasets import open_dataset
 from eesvm.descriptors import PCA, MeanNormScaler
-from eesvm.detector_card import FORMAT_VERSION
-from eesvm.detector_files import load_model, read_regressor, write_regressor
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.box_regression import BoxRegressor
+from eesvm.detector.card import FORMAT_VERSION
+from eesvm.detector.files import load_model, read_regressor, write_regressor
+from eesvm.detector.options import DetectorOptions
 from eesvm.exemplars.files import ExemplarIdentity, load_exemplars, save_exemplars
 from eesvm.images import read_image
 from eesvm.metrics.detection_files import read_detections, write_detections

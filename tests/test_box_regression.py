@@ -10,7 +10,11 @@ from sklearn.linear_model import Ridge
 
 from detector_scenes import CLASSES, detections, quick_options, same_detections, scenes, shared_cache, trained
 from eesvm import InputError
-from eesvm.box_regression import (
+from eesvm.boxes import iou
+from eesvm.calibration.files.arrays import save_arrays
+from eesvm.cli import main
+from eesvm.detector import ExemplarDetector
+from eesvm.detector.box_regression import (
     PENALTIES,
     BoxRegressor,
     fit_boxes,
@@ -19,15 +23,11 @@ from eesvm.box_regression import (
     ways_between,
     windows_of_objects,
 )
-from eesvm.boxes import iou
-from eesvm.calibration.files.arrays import save_arrays
-from eesvm.cli import main
-from eesvm.detector import ExemplarDetector
-from eesvm.detector_files import read_regressor, write_regressor
-from eesvm.detector_model import Ensemble, score_image
+from eesvm.detector.files import read_regressor, write_regressor
+from eesvm.detector.model import Ensemble, score_image
+from eesvm.detector.training_windows import training_windows
 from eesvm.images import write_image
 from eesvm.metrics.detection_files import read_detections
-from eesvm.training_windows import training_windows
 
 
 def learnable(n=120, d=6, n_images=12, noise=0.02, seed=0):
@@ -185,14 +185,14 @@ def test_windows_of_objects_by_slow_loops():
 def test_a_sample_is_enough_where_there_are_many(monkeypatch):
     name = CLASSES[1]
     whole = regress_boxes(windows(), name)
-    monkeypatch.setattr("eesvm.box_regression._MOST_WINDOWS", whole.n_windows - 5)
+    monkeypatch.setattr("eesvm.detector.box_regression._MOST_WINDOWS", whole.n_windows - 5)
     sample, again, other = (regress_boxes(windows(), name, seed) for seed in (0, 0, 1))
     assert sample.n_windows == whole.n_windows - 5
     assert (sample.weights == again.weights).all()
     assert (sample.weights != other.weights).any()
-    monkeypatch.setattr("eesvm.box_regression._MOST_UNKNOWNS", 30)
+    monkeypatch.setattr("eesvm.detector.box_regression._MOST_UNKNOWNS", 30)
     assert regress_boxes(windows(), name).n_windows == 30
-    monkeypatch.setattr("eesvm.box_regression._MOST_NUMBERS", 25 * windows().descriptors.shape[1])
+    monkeypatch.setattr("eesvm.detector.box_regression._MOST_NUMBERS", 25 * windows().descriptors.shape[1])
     assert regress_boxes(windows(), name).n_windows == 25
 
 

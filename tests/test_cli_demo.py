@@ -8,12 +8,13 @@ import pytest
 
 from detector_scenes import CLASSES, quick_options, scenes, shared_cache, trained
 from eesvm import InputError
-from eesvm.class_training import score_class, train_class
 from eesvm.cli import demo_scenes, main
 from eesvm.cli.console import Screen
 from eesvm.datasets.scenes import make_scenes
 from eesvm.detector import ExemplarDetector
-from eesvm.detector_model import Ensemble, score_image
+from eesvm.detector.class_training import score_class, train_class
+from eesvm.detector.model import Ensemble, score_image
+from eesvm.detector.training_windows import describe_windows, propose_windows, training_windows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.experiments.class_work import ClassWork
 from eesvm.experiments.detection_tables import (
@@ -30,7 +31,6 @@ from eesvm.experiments.detection_tables import (
 from eesvm.experiments.recipes import Recipe
 from eesvm.metrics import average_precision, evaluate_detections, false_positives_at_recall
 from eesvm.metrics.detection_files import read_detections
-from eesvm.training_windows import describe_windows, propose_windows, training_windows
 from eesvm.transfer.annotations import annotate
 
 

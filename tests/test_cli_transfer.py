@@ -12,13 +12,13 @@ import pytest
 
 from detector_scenes import CLASSES, scenes
 from eesvm import InputError
-from eesvm.box_regression import BoxRegressor
 from eesvm.boxes import clip
 from eesvm.cli import main
 from eesvm.datasets import open_dataset, write_coco
 from eesvm.datasets.scenes import make_scenes
 from eesvm.detector import ExemplarDetector
-from eesvm.detector_model import Ensemble
+from eesvm.detector.box_regression import BoxRegressor
+from eesvm.detector.model import Ensemble
 from eesvm.images import read_image, read_index_image
 from eesvm.images.masks import rle_to_mask
 from eesvm.metrics.detection_files import read_detections, write_csv_detections

@@ -9,8 +9,8 @@ import pytest
 import eesvm
 from detector_scenes import CLASSES, detections, quick_options, same_detections, scenes, shared_cache, trained
 from eesvm import InputError, boxes
-from eesvm.class_calibration import pooled
-from eesvm.detector import (
+from eesvm.detector.class_calibration import pooled
+from eesvm.detector.detector import (
     ExemplarDetector,
     calibrate_class,
     score_class,
@@ -18,8 +18,8 @@ from eesvm.detector import (
     train_class,
     training_windows,
 )
-from eesvm.detector_model import ClassModel, Ensemble
-from eesvm.detector_options import CALIBRATORS, DetectionOptions
+from eesvm.detector.model import ClassModel, Ensemble
+from eesvm.detector.options import CALIBRATORS, DetectionOptions
 from eesvm.images import write_image
 from eesvm.structures import Dataset
 

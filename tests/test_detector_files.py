@@ -10,8 +10,8 @@ import pytest
 from detector_scenes import detections, quick_options, same_detections, scenes, trained
 from eesvm import ExemplarDetector, InputError
 from eesvm.cli import main
-from eesvm.detector_files import class_folder
-from eesvm.detector_options import CALIBRATORS
+from eesvm.detector.files import class_folder
+from eesvm.detector.options import CALIBRATORS
 from eesvm.structures import ExemplarAnnotation, Part
 from eesvm.transfer.annotations import load_annotations, plain_json, save_annotations
 

@@ -3,7 +3,7 @@
 import pytest
 
 from eesvm import InputError
-from eesvm.detector_options import PRESETS, DetectorOptions
+from eesvm.detector.options import PRESETS, DetectorOptions
 
 
 def test_the_default_preset_is_the_default():

@@ -6,7 +6,7 @@ import pytest
 
 from eesvm import ExemplarDetector, boxes
 from eesvm.datasets import open_dataset, select
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.options import DetectorOptions
 
 RACCOONS = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "raccoon"
 

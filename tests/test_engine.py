@@ -14,10 +14,10 @@ from eesvm import ExemplarSVMs, InputError
 from eesvm._support.tasks import Engine, SerialEngine, in_order, open_engine
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector import ExemplarDetector
+from eesvm.detector.remote_tasks import score_spans, score_task
 from eesvm.exemplars.rows import PartedRows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.exemplars.svms import svms as exemplars
-from eesvm.split_tasks import score_spans, score_task
 
 
 class Elsewhere(SerialEngine):
@@ -125,7 +125,7 @@ def test_blocks_trained_apart_are_those_of_one_training(loss, small_blocks):
 
 @pytest.mark.parametrize("n_exemplars", [1, 7, 4_000, 20_000])
 def test_scores_in_pieces_are_those_of_one_product(n_exemplars, monkeypatch):
-    monkeypatch.setattr("eesvm.split_tasks.TASK_BYTES", 1 << 16)
+    monkeypatch.setattr("eesvm.detector.remote_tasks.TASK_BYTES", 1 << 16)
     random = np.random.default_rng(n_exemplars)
     sizes = np.array([0, 70, 0, 0, 300, 5, 64, 1, 200, 0])
     starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -210,7 +210,7 @@ def test_classes_that_cannot_be_learned_are_left_out_as_always(tmp_path):
 
 
 def test_images_that_failed_before_do_not_end_a_run_that_goes_on(tmp_path, caplog, monkeypatch):
-    from eesvm import split_tasks
+    from eesvm.detector import remote_tasks as split_tasks
 
     cache = DescriptorCache(tmp_path / "cache")
     dataset = scenes("train", 4)
@@ -224,7 +224,7 @@ def test_images_that_failed_before_do_not_end_a_run_that_goes_on(tmp_path, caplo
 
 
 def test_images_that_only_workers_cannot_read(tmp_path, caplog, monkeypatch):
-    from eesvm import split_tasks
+    from eesvm.detector import remote_tasks as split_tasks
 
     def blind(record, options, cache):
         return [split_tasks.Problem(record.image_id, "it is not there")]

@@ -11,10 +11,10 @@ import pytest
 from detector_scenes import quick_options, scenes
 from eesvm import ExemplarDetector, InputError
 from eesvm._support.memory import LEAST, MemoryPlan, as_text, bytes_of
-from eesvm.class_training import n_scored, score_class, train_class
 from eesvm.cli import main
-from eesvm.detector_options import CalibrationOptions
-from eesvm.training_windows import training_windows
+from eesvm.detector.class_training import n_scored, score_class, train_class
+from eesvm.detector.options import CalibrationOptions
+from eesvm.detector.training_windows import training_windows
 
 GIB = 1 << 30
 

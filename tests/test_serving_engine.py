@@ -18,8 +18,9 @@ from eesvm.boxes import iou
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.problem import any_accepts
 from eesvm.calibration.tables.fit import fit_table
-from eesvm.detector_model import Ensemble
-from eesvm.detector_options import DetectionOptions
+from eesvm.detector.model import Ensemble
+from eesvm.detector.options import DetectionOptions
+from eesvm.detector.training_windows import describe_windows, propose_windows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.images import read_image
 from eesvm.images.masks import rle_to_mask
@@ -28,7 +29,6 @@ from eesvm.serving.floors import FloorSearch, _known
 from eesvm.serving.server import Limits
 from eesvm.serving.site import ModelSite
 from eesvm.structures import Part
-from eesvm.training_windows import describe_windows, propose_windows
 from eesvm.transfer import transfer
 from serving_help import quick_detector, running, scene
 

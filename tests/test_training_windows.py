@@ -10,8 +10,8 @@ import pytest
 from detector_scenes import CLASSES, quick_options, scenes
 from eesvm import InputError, boxes
 from eesvm.descriptors import DescriptorCache
+from eesvm.detector.training_windows import NEGATIVE, POSITIVE, _empty_table, training_windows
 from eesvm.structures import Problem
-from eesvm.training_windows import NEGATIVE, POSITIVE, _empty_table, training_windows
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from eesvm import ExemplarDetector
 from eesvm.boxes import iou
 from eesvm.datasets import select
 from eesvm.datasets.scenes import make_scenes
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.options import DetectorOptions
 from eesvm.metrics import evaluate_detections
 
 scenes = make_scenes(n_train=24, n_test=8, classes=("three", "eight"))

@@ -13,7 +13,7 @@ import numpy as np
 from eesvm import ExemplarDetector
 from eesvm.datasets import select
 from eesvm.datasets.scenes import make_scenes
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.options import DetectorOptions
 from eesvm.report.transfer_pictures import superimposed
 from eesvm.transfer.detections import choose_detections, hand_on, measure_transfer, with_consensus
 from eesvm.transfer.quality import matched_instances

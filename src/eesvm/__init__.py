@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from eesvm.calibration.files.certificates import load_certificate, save_certificate
     from eesvm.calibration.frontier import RecallFrontier, recall_frontier
     from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
-    from eesvm.detector import ExemplarDetector
+    from eesvm.detector.detector import ExemplarDetector
     from eesvm.exemplars.lda import ExemplarLDA
     from eesvm.exemplars.single_svm import LinearSVM
     from eesvm.exemplars.svms import ExemplarSVMs
@@ -75,7 +75,7 @@ _HOMES = {
     "calibration.calibrators.joint": ("JointCalibrator",),
     "calibration.problem": ("CalibrationProblem", "CalibrationResult"),
     "calibration.files.certificates": ("load_certificate", "save_certificate"),
-    "detector": ("ExemplarDetector",),
+    "detector.detector": ("ExemplarDetector",),
     "exemplars.lda": ("ExemplarLDA",),
     "exemplars.svms": ("ExemplarSVMs",),
     "calibration.files.calibrations": ("load_calibration", "load_cooccurrence", "save_calibration"),

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from eesvm._support.files import atomic_folder, atomic_write
 from eesvm.calibration.calibrators.base import ScoreCalibrator
-from eesvm.class_calibration import STORED_AS
 from eesvm.cli.console import Screen
 from eesvm.cli.demo_scenes_report import TABLE_HEADER, TITLE, Judged, introduction, search_table, sections, table_rows
 from eesvm.cli.outputs import write_csv
@@ -25,9 +24,11 @@ from eesvm.datasets import select
 from eesvm.datasets.scenes import make_scenes
 from eesvm.descriptors import DescriptorCache
 from eesvm.descriptors.base import Descriptor
-from eesvm.detector import ExemplarDetector
-from eesvm.detector_model import ClassModel
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.class_calibration import STORED_AS
+from eesvm.detector.detector import ExemplarDetector
+from eesvm.detector.model import ClassModel
+from eesvm.detector.options import DetectorOptions
+from eesvm.detector.training_windows import StageProgress, describe_windows, propose_windows
 from eesvm.experiments.detection_tables import JOINT_SIGMOID, Hit, Rule, RuleResult, judge_rules, transfer_choices
 from eesvm.images.files import write_image
 from eesvm.metrics import break_down_errors, evaluate_detections
@@ -37,7 +38,6 @@ from eesvm.report.gather import gather
 from eesvm.report.report_page import render
 from eesvm.report.transfer_pictures import grid, panel, superimposed
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation
-from eesvm.training_windows import StageProgress, describe_windows, propose_windows
 from eesvm.transfer.quality import TransferQuality
 
 _SECONDS = 8.0  # for the search of each class

@@ -16,7 +16,6 @@ from typing import Any
 
 from eesvm._support.files import atomic_folder, check_output_file, check_output_folder
 from eesvm._support.validation import InputError, check_image_name
-from eesvm.class_calibration import check_calibrators
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen, duration
 from eesvm.cli.stages import report_problems, report_profile, stage_bar
@@ -26,8 +25,9 @@ from eesvm.datasets._detect import detect_format
 from eesvm.datasets.coco import annotation_files
 from eesvm.datasets.tree import is_image
 from eesvm.descriptors.cache import DescriptorCache
-from eesvm.detector import ExemplarDetector, named_apart
-from eesvm.detector_options import CALIBRATORS
+from eesvm.detector.class_calibration import check_calibrators
+from eesvm.detector.detector import ExemplarDetector, named_apart
+from eesvm.detector.options import CALIBRATORS
 from eesvm.metrics.detection_files import (
     Ids,
     check_voc_names,

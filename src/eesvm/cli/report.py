@@ -12,7 +12,6 @@ from pathlib import Path
 
 from eesvm._support.files import atomic_write, check_output_file
 from eesvm._support.validation import InputError
-from eesvm.class_calibration import check_calibrators
 from eesvm.cli import detect
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen
@@ -20,14 +19,15 @@ from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.cli.train import open_data
 from eesvm.datasets import FORMATS
 from eesvm.descriptors.cache import DescriptorCache
-from eesvm.detector import ExemplarDetector
-from eesvm.detector_options import CALIBRATORS
+from eesvm.detector.class_calibration import check_calibrators
+from eesvm.detector.detector import ExemplarDetector
+from eesvm.detector.options import CALIBRATORS
+from eesvm.detector.training_windows import StageProgress
 from eesvm.metrics.detection_files import read_detections
 from eesvm.report.gather import gather
 from eesvm.report.report_data import ReportData
 from eesvm.report.report_page import render
 from eesvm.structures import Dataset, Detections, Problem
-from eesvm.training_windows import StageProgress
 
 _HELP = f"""\
 MODEL is what `eesvm train` wrote, DATA what `eesvm data info` takes, or the word scenes. Without --detections the

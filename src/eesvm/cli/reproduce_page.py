@@ -18,7 +18,7 @@ from eesvm._support.files import atomic_write
 from eesvm._support.run_folder import NAME as RUN_NAME
 from eesvm._support.version import __version__
 from eesvm.cli.console import duration
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.options import DetectorOptions
 from eesvm.experiments.claim_rules import CONFIRMED, NOT_CONFIRMED, RULES, UNTESTED
 from eesvm.experiments.claims import Judged, claims_table, summary
 from eesvm.experiments.paper_tables import paper_tables, pruning_table, search_table

@@ -12,8 +12,8 @@ from eesvm._support.threads import n_threads
 from eesvm._support.validation import InputError
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen
-from eesvm.detector import ExemplarDetector
-from eesvm.detector_options import CALIBRATORS
+from eesvm.detector.detector import ExemplarDetector
+from eesvm.detector.options import CALIBRATORS
 from eesvm.images.files import MAX_PIXELS
 from eesvm.serving.engine import Engine
 from eesvm.serving.floors import FloorSearch

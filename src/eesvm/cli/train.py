@@ -14,15 +14,15 @@ from typing import Any
 
 from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.joint import JointCalibrator
-from eesvm.class_calibration import JOINT, check_calibrators
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen, amount, duration, percent
 from eesvm.cli.stages import report_problems, report_profile, stage_bar
 from eesvm.datasets import FORMATS, open_dataset, select
 from eesvm.datasets.scenes import make_scenes
 from eesvm.descriptors.cache import DescriptorCache
-from eesvm.detector import ExemplarDetector
-from eesvm.detector_options import CALIBRATORS, COVERAGES, DEFAULT_PRESET, DESCRIPTORS, PRESETS, DetectorOptions
+from eesvm.detector.class_calibration import JOINT, check_calibrators
+from eesvm.detector.detector import ExemplarDetector
+from eesvm.detector.options import CALIBRATORS, COVERAGES, DEFAULT_PRESET, DESCRIPTORS, PRESETS, DetectorOptions
 from eesvm.structures import Dataset
 from eesvm.windows.proposals import METHODS, MODES
 

@@ -27,13 +27,13 @@ from eesvm.cli.outputs import write_csv
 from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.datasets import FORMATS
 from eesvm.datasets.problems import reason
-from eesvm.detector import ExemplarDetector
+from eesvm.detector.detector import ExemplarDetector
+from eesvm.detector.training_windows import StageProgress
 from eesvm.images.files import write_image, write_picture
 from eesvm.metrics.detection_files import read_detections
 from eesvm.report.report_texts import counted
 from eesvm.report.transfer_pictures import grid, is_drawn, panel, superimposed
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Problem
-from eesvm.training_windows import StageProgress
 from eesvm.transfer.detections import (
     ImageDetections,
     choose_detections,

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm.class_training import CalibrationScores, TrainedClass, score_class, train_class
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.class_training import CalibrationScores, TrainedClass, score_class, train_class
+from eesvm.detector.options import DetectorOptions
 from eesvm.experiments.detection_tables import (
     JOINT_SIGMOID,
     RANDOM,

@@ -22,14 +22,14 @@ from numpy.typing import NDArray
 
 from eesvm import boxes as geometry
 from eesvm._support.validation import InputError
-from eesvm.box_regression import BoxRegressor, regress_boxes
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.problem import any_accepts
-from eesvm.class_calibration import SINGLE_SVM as SINGLE
-from eesvm.class_calibration import STORED_AS, ScoreRule, calibrate_class, score_rule
-from eesvm.class_training import (
+from eesvm.detector.box_regression import BoxRegressor, regress_boxes
+from eesvm.detector.class_calibration import SINGLE_SVM as SINGLE
+from eesvm.detector.class_calibration import STORED_AS, ScoreRule, calibrate_class, score_rule
+from eesvm.detector.class_training import (
     CalibrationScores,
     NothingToLearnError,
     SingleSVM,
@@ -37,7 +37,8 @@ from eesvm.class_training import (
     score_class,
     train_class,
 )
-from eesvm.detector_options import DetectionOptions, DetectorOptions
+from eesvm.detector.options import DetectionOptions, DetectorOptions
+from eesvm.detector.training_windows import TrainingWindows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.exemplars.svms import LinearExemplars
 from eesvm.experiments.window_tables import (
@@ -59,7 +60,6 @@ from eesvm.metrics import (
 from eesvm.metrics.detections import _rank
 from eesvm.metrics.tables import make_tables
 from eesvm.structures import Detections, ExemplarAnnotation, Instance
-from eesvm.training_windows import TrainingWindows
 from eesvm.transfer.quality import Consensus, TransferQuality, matched_instances, random_choice, transfer_quality
 
 COOCCURRENCE = "EE-SVM co-occurrence"

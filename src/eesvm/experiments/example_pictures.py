@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from eesvm import boxes as geometry
 from eesvm._support.validation import InputError
-from eesvm.class_training import CalibrationScores
+from eesvm.detector.class_training import CalibrationScores
 from eesvm.experiments.detection_tables import Hit
 from eesvm.structures import ImageRecord, Instance
 

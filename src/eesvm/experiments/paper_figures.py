@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.class_training import CalibrationScores, TrainedClass
+from eesvm.detector.class_training import CalibrationScores, TrainedClass
+from eesvm.detector.training_windows import TrainingWindows
 from eesvm.experiments import example_cuts
 from eesvm.experiments.detection_tables import RuleResult
 from eesvm.experiments.example_pictures import different_winners, read_or_none, shown_windows
@@ -32,7 +33,6 @@ from eesvm.report import paper_drawings
 from eesvm.report.figures import png_bytes
 from eesvm.report.transfer_pictures import grid, superimposed
 from eesvm.structures import ExemplarAnnotation, ImageRecord
-from eesvm.training_windows import TrainingWindows
 
 ALL_FIGURES = (1, 2, 3, 4, 5, 6, 7)
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eesvm.detector_options import PRESETS, DetectorOptions
+from eesvm.detector.options import PRESETS, DetectorOptions
 from eesvm.experiments.detection_tables import COOCCURRENCE, JOINT_SIGMOID, PAPER_RULES, SIGMOID, Rule
 from eesvm.experiments.reproduction_results import FULL, HOG, SMALL
 from eesvm.experiments.window_tables import JOINT, NO_CALIBRATION, SINGLE_SVM

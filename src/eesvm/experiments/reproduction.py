@@ -21,10 +21,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from eesvm._support.run_folder import RunFolder
 from eesvm._support.validation import InputError
-from eesvm.class_training import NothingToLearnError
 from eesvm.datasets.fingerprint import digest, fingerprint
 from eesvm.descriptors import DescriptorCache
-from eesvm.detector_files import class_folder
+from eesvm.detector.class_training import NothingToLearnError
+from eesvm.detector.files import class_folder
+from eesvm.detector.training_windows import StageProgress, plain_descriptor
 from eesvm.experiments import reproduction_files as files
 from eesvm.experiments.class_work import ClassWork
 from eesvm.experiments.detection_tables import JOINT_SIGMOID
@@ -35,7 +36,6 @@ from eesvm.experiments.reproduction_results import FULL, SMALL, STAGES, Part, Re
 from eesvm.experiments.split_windows import SplitWindows
 from eesvm.experiments.splits import Split, Splits
 from eesvm.structures import Problem
-from eesvm.training_windows import StageProgress, plain_descriptor
 from eesvm.transfer.annotations import annotate
 
 N_RESAMPLES = 200  # of the test images, for the intervals of a single split

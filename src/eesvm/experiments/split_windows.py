@@ -11,17 +11,17 @@ Before: `splits`, `training_windows`. After: `class_work`, `reproduction`.
 from __future__ import annotations
 
 from eesvm.descriptors import DescriptorCache
-from eesvm.detector_options import DescriptorOptions, DetectorOptions, WindowOptions
-from eesvm.experiments.reproduction_results import SMALL
-from eesvm.experiments.splits import Split
-from eesvm.structures import Problem, Windows
-from eesvm.training_windows import (
+from eesvm.detector.options import DescriptorOptions, DetectorOptions, WindowOptions
+from eesvm.detector.training_windows import (
     StageProgress,
     TrainingWindows,
     describe_windows,
     fit_descriptor,
     propose_windows,
 )
+from eesvm.experiments.reproduction_results import SMALL
+from eesvm.experiments.splits import Split
+from eesvm.structures import Problem, Windows
 
 Tables = tuple[TrainingWindows, TrainingWindows]  # of training and of test images
 

@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 from eesvm._support.validation import InputError
-from eesvm.class_training import choose_classes
 from eesvm.datasets.fingerprint import Fingerprint, digest, fingerprint
 from eesvm.descriptors.cache import DescriptorCache
+from eesvm.detector.class_training import choose_classes
+from eesvm.detector.training_windows import StageProgress, propose_windows
 from eesvm.finetuning.options import FinetuneOptions
 from eesvm.finetuning.windows_sampler import (
     LabelledWindows,
@@ -32,7 +33,6 @@ from eesvm.finetuning.windows_sampler import (
     split_images,
 )
 from eesvm.structures import Dataset, ImageRecord, Problem, Windows
-from eesvm.training_windows import StageProgress, propose_windows
 
 
 @dataclass(frozen=True)

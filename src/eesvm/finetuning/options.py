@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Self
 
 from eesvm._support.validation import InputError, check_choice, check_number
-from eesvm.detector_options import WindowOptions
+from eesvm.detector.options import WindowOptions
 
 NETWORKS = ("lite0", "lite1", "lite2")
 BATCH_NORMS = ("frozen", "adapted")

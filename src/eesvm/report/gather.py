@@ -20,8 +20,9 @@ import numpy as np
 
 from eesvm._support.validation import InputError, check_number
 from eesvm._support.version import __version__
-from eesvm.class_calibration import JOINT, JOINT_SIGMOID
-from eesvm.detector import ExemplarDetector
+from eesvm.detector.class_calibration import JOINT, JOINT_SIGMOID
+from eesvm.detector.detector import ExemplarDetector
+from eesvm.detector.training_windows import StageProgress
 from eesvm.report import report_texts as texts
 from eesvm.report.report_data import RIGHT, Class, Exemplar, Image, ReportData, Section
 from eesvm.report.report_exemplars import ClassPart, class_part
@@ -29,7 +30,6 @@ from eesvm.report.report_images import fitted_jpeg, share
 from eesvm.report.report_scenes import Scenes, choose_detections
 from eesvm.report.report_truth import Judgement, error_count, judge, thinned_curve
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation, Problem
-from eesvm.training_windows import StageProgress
 from eesvm.transfer.detections import check_winners
 
 EXEMPLAR_BYTES = 3_000_000  # of all their pictures; in base 64 they take a third more

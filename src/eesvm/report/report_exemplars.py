@@ -24,9 +24,9 @@ from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.frontier import recall_frontier
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.tables.fit import summarise_exemplars
-from eesvm.class_calibration import JOINT
-from eesvm.class_training import CalibrationScores
-from eesvm.detector_model import ClassModel
+from eesvm.detector.class_calibration import JOINT
+from eesvm.detector.class_training import CalibrationScores
+from eesvm.detector.model import ClassModel
 from eesvm.report.report_data import ACTIVE, MUTED, REDUNDANT, Coverage, Exemplar, Floor, Histogram, Search
 from eesvm.report.report_outlines import outline
 from eesvm.structures import ExemplarAnnotation

@@ -31,17 +31,17 @@ from numpy.typing import NDArray
 from eesvm import boxes as box_functions
 from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError
-from eesvm.class_calibration import check_calibrators
 from eesvm.descriptors import describe_dataset
-from eesvm.detector import ExemplarDetector
-from eesvm.detector_model import Ensemble
-from eesvm.detector_options import DetectionOptions
+from eesvm.detector.class_calibration import check_calibrators
+from eesvm.detector.detector import ExemplarDetector
+from eesvm.detector.model import Ensemble
+from eesvm.detector.options import DetectionOptions
+from eesvm.detector.training_windows import propose_windows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.images.files import MAX_PIXELS, ImageError, image_size, read_image
 from eesvm.images.masks import mask_to_rle
 from eesvm.serving.floors import FloorTable
 from eesvm.structures import ExemplarAnnotation, ImageRecord, Problem
-from eesvm.training_windows import propose_windows
 from eesvm.transfer.annotations import plain_json
 from eesvm.transfer.inheritance import transfer
 

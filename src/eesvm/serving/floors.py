@@ -26,9 +26,9 @@ from eesvm.calibration.anytime import Progress
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.frontier import DEFAULT_FLOORS, RecallFrontier, recall_frontier
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult, any_accepts
-from eesvm.class_calibration import JOINT
-from eesvm.detector_model import ClassModel
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.class_calibration import JOINT
+from eesvm.detector.model import ClassModel
+from eesvm.detector.options import DetectorOptions
 
 PREPARING, READY, ABSENT = "preparing", "ready", "absent"
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from eesvm._support.validation import InputError, check_number
 from eesvm.datasets.problems import reason, skip
 from eesvm.descriptors import describe_dataset
-from eesvm.detector_model import Ensemble
+from eesvm.detector.model import Ensemble
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance, Problem, Windows
 from eesvm.transfer.inheritance import TransferredAnnotation, transfer, transfer_consensus
 from eesvm.transfer.quality import (
@@ -37,7 +37,7 @@ from eesvm.transfer.quality import (
 from eesvm.transfer.target import Target
 
 if TYPE_CHECKING:
-    from eesvm.detector import ExemplarDetector
+    from eesvm.detector.detector import ExemplarDetector
 
 WINNER = "winning exemplar"
 RANDOM = "random exemplar of the class"

@@ -30,8 +30,8 @@ from eesvm.calibration.calibrators.independent import (
 )
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.tables.fit import fit_table
-from eesvm.class_training import CalibrationScores
-from eesvm.detector_options import CALIBRATORS, CalibrationOptions
+from eesvm.detector.class_training import CalibrationScores
+from eesvm.detector.options import CALIBRATORS, CalibrationOptions
 
 SINGLE_SVM = "single-svm"
 JOINT, JOINT_SIGMOID = "joint", "joint-sigmoid"

@@ -19,11 +19,11 @@ import numpy as np
 from eesvm._support.files import atomic_write
 from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.joint import JointCalibrator
-from eesvm.class_calibration import JOINT
 from eesvm.descriptors import PCA, Transformed
 from eesvm.descriptors.base import Descriptor
-from eesvm.detector_model import ClassModel
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.class_calibration import JOINT
+from eesvm.detector.model import ClassModel
+from eesvm.detector.options import DetectorOptions
 
 FORMAT = "eesvm-model"
 FORMAT_VERSION = 1

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from eesvm import boxes as box_functions
 from eesvm._support.threads import workers
-from eesvm.training_windows import TrainingWindows
+from eesvm.detector.training_windows import TrainingWindows
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from eesvm import boxes as box_functions
 from eesvm._support.validation import InputError, check_choice
-from eesvm.box_regression import BoxRegressor
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.certificate import Certificate
-from eesvm.class_calibration import SINGLE_SVM, STORED_AS, ScoreRule, calibrate_class, score_rule
-from eesvm.class_training import CalibrationScores, SingleSVM
-from eesvm.detector_options import CALIBRATORS, DetectionOptions, DetectorOptions
+from eesvm.detector.box_regression import BoxRegressor
+from eesvm.detector.class_calibration import SINGLE_SVM, STORED_AS, ScoreRule, calibrate_class, score_rule
+from eesvm.detector.class_training import CalibrationScores, SingleSVM
+from eesvm.detector.options import CALIBRATORS, DetectionOptions, DetectorOptions
 from eesvm.exemplars.scoring import score_windows
 from eesvm.exemplars.svms import LinearExemplars
 from eesvm.structures import Detections, ExemplarAnnotation

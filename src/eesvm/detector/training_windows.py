@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from eesvm._support.validation import InputError
 from eesvm.descriptors import PCA, DescriptorCache, MeanNormScaler, Transformed, describe_dataset, make_descriptor
 from eesvm.descriptors.base import Descriptor
-from eesvm.detector_options import DescriptorOptions, DetectorOptions, WindowOptions
+from eesvm.detector.options import DescriptorOptions, DetectorOptions, WindowOptions
 from eesvm.exemplars.mining import overlap_with
 from eesvm.exemplars.rows import PartedRows
 from eesvm.structures import Dataset, ImageRecord, Instance, Problem, Windows

@@ -29,11 +29,14 @@ from eesvm._support.run_folder import RunFolder
 from eesvm._support.tasks import Engine
 from eesvm._support.threads import n_cores
 from eesvm._support.validation import InputError, check_image_name
-from eesvm.box_regression import BoxRegressor, regress_boxes
 from eesvm.calibration.anytime import Progress as SearchState
 from eesvm.calibration.calibrators.base import ScoreCalibrator
-from eesvm.class_calibration import JOINT, calibrate_class, stored_names
-from eesvm.class_training import (
+from eesvm.datasets.fingerprint import digest, fingerprint
+from eesvm.descriptors import DescriptorCache, Transformed
+from eesvm.descriptors.base import Descriptor
+from eesvm.detector.box_regression import BoxRegressor, regress_boxes
+from eesvm.detector.class_calibration import JOINT, calibrate_class, stored_names
+from eesvm.detector.class_training import (
     CalibrationScores,
     NothingToLearnError,
     TrainedClass,
@@ -42,10 +45,7 @@ from eesvm.class_training import (
     score_class,
     train_class,
 )
-from eesvm.datasets.fingerprint import digest, fingerprint
-from eesvm.descriptors import DescriptorCache, Transformed
-from eesvm.descriptors.base import Descriptor
-from eesvm.detector_files import (
+from eesvm.detector.files import (
     LoadedModel,
     certificate_reader,
     class_folder,
@@ -61,12 +61,11 @@ from eesvm.detector_files import (
     write_scores,
     write_training,
 )
-from eesvm.detector_keys import TrainingKeys
-from eesvm.detector_model import ClassModel
-from eesvm.detector_options import DetectorOptions
-from eesvm.split_training import SplitTraining
-from eesvm.structures import Dataset, Problem, Windows
-from eesvm.training_windows import (
+from eesvm.detector.keys import TrainingKeys
+from eesvm.detector.model import ClassModel
+from eesvm.detector.options import DetectorOptions
+from eesvm.detector.remote_training import SplitTraining
+from eesvm.detector.training_windows import (
     StageProgress,
     TrainingWindows,
     describe_windows,
@@ -75,6 +74,7 @@ from eesvm.training_windows import (
     propose_windows,
     sample_windows,
 )
+from eesvm.structures import Dataset, Problem, Windows
 from eesvm.transfer.annotations import annotate
 
 T = TypeVar("T")

@@ -28,7 +28,10 @@ from eesvm._support.memory import MemoryPlan
 from eesvm._support.tasks import Engine, Pending, in_order
 from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.base import ScoreCalibrator
-from eesvm.class_training import (
+from eesvm.descriptors import DescriptorCache, Transformed
+from eesvm.descriptors.backbones import Backbone
+from eesvm.descriptors.base import Descriptor
+from eesvm.detector.class_training import (
     F32,
     CalibrationScores,
     ClassRows,
@@ -38,12 +41,8 @@ from eesvm.class_training import (
     class_rows,
     make_trainer,
 )
-from eesvm.descriptors import DescriptorCache, Transformed
-from eesvm.descriptors.backbones import Backbone
-from eesvm.descriptors.base import Descriptor
-from eesvm.detector_options import DetectorOptions
-from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars
-from eesvm.split_tasks import (
+from eesvm.detector.options import DetectorOptions
+from eesvm.detector.remote_tasks import (
     BareScores,
     Filled,
     MissingError,
@@ -60,8 +59,9 @@ from eesvm.split_tasks import (
     single_task,
     windows_task,
 )
+from eesvm.detector.training_windows import StageProgress, TrainingWindows
+from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars
 from eesvm.structures import Dataset, ImageRecord, Instance, Problem, Windows
-from eesvm.training_windows import StageProgress, TrainingWindows
 
 _TICK = 0.2  # seconds between two looks at what is done
 

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from eesvm._support.extras import optional_module
 from eesvm.calibration.calibrators.base import ScoreCalibrator
-from eesvm.class_calibration import calibrate_class
-from eesvm.class_training import (
+from eesvm.descriptors import DescriptorCache, describe_dataset
+from eesvm.descriptors.base import Descriptor
+from eesvm.detector.class_calibration import calibrate_class
+from eesvm.detector.class_training import (
     F32,
     CalibrationScores,
     ClassRows,
@@ -29,14 +31,12 @@ from eesvm.class_training import (
     train_single,
     training_rows,
 )
-from eesvm.descriptors import DescriptorCache, describe_dataset
-from eesvm.descriptors.base import Descriptor
-from eesvm.detector_options import CalibrationOptions, TrainingOptions, WindowOptions
+from eesvm.detector.options import CalibrationOptions, TrainingOptions, WindowOptions
+from eesvm.detector.training_windows import DescriptorTable, TrainingWindows, propose_windows
 from eesvm.exemplars.scoring import rows_of_a_block, score_windows
 from eesvm.exemplars.solver import Solution
 from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars
 from eesvm.structures import ImageRecord, Problem, Windows
-from eesvm.training_windows import DescriptorTable, TrainingWindows, propose_windows
 
 TASK_BYTES = 16 << 20  # of scores that one task returns
 

@@ -33,7 +33,6 @@ from eesvm._support.files import atomic_folder
 from eesvm._support.run_folder import file_digest
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
-from eesvm.box_regression import BoxRegressor
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator
 from eesvm.calibration.calibrators.joint import JointCalibrator
@@ -42,16 +41,17 @@ from eesvm.calibration.files.arrays import check_shapes, load_arrays, load_calib
 from eesvm.calibration.files.calibrations import load_calibration, load_cooccurrence, save_calibration
 from eesvm.calibration.files.certificates import load_certificate, save_certificate
 from eesvm.calibration.tables.score_table import read_score_table, write_score_table
-from eesvm.class_calibration import COOCCURRENCE, JOINT, STORED_AS
-from eesvm.class_training import CalibrationScores, SingleSVM
 from eesvm.descriptors import PCA, MeanNormScaler, Transformed
 from eesvm.descriptors.base import Descriptor
-from eesvm.detector_card import FORMAT, FORMAT_VERSION, card, write_card
-from eesvm.detector_model import ClassModel
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.box_regression import BoxRegressor
+from eesvm.detector.card import FORMAT, FORMAT_VERSION, card, write_card
+from eesvm.detector.class_calibration import COOCCURRENCE, JOINT, STORED_AS
+from eesvm.detector.class_training import CalibrationScores, SingleSVM
+from eesvm.detector.model import ClassModel
+from eesvm.detector.options import DetectorOptions
+from eesvm.detector.training_windows import plain_descriptor
 from eesvm.exemplars.files import ExemplarIdentity, load_exemplars, save_exemplars
 from eesvm.structures import ExemplarAnnotation
-from eesvm.training_windows import plain_descriptor
 from eesvm.transfer.annotations import load_annotations, save_annotations
 
 CARD_NAME = "model.json"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from eesvm.class_calibration import JOINT
 from eesvm.datasets.fingerprint import Fingerprint, digest
-from eesvm.detector_options import DetectorOptions
+from eesvm.detector.class_calibration import JOINT
+from eesvm.detector.options import DetectorOptions
 
 _VERSION = 1  # part of every key: to be raised when the same inputs train another model
 

@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError
 from eesvm.calibration.tables.score_table import ScoreTable
-from eesvm.detector_options import CalibrationOptions, TrainingOptions
+from eesvm.detector.options import CalibrationOptions, TrainingOptions
+from eesvm.detector.training_windows import NEGATIVE, POSITIVE, DescriptorTable, TrainingWindows
 from eesvm.exemplars.lda import ExemplarLDA
 from eesvm.exemplars.scoring import score_windows
 from eesvm.exemplars.single_svm import LinearSVM
 from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars, TrainingProgress
 from eesvm.structures import Dataset, Instance
-from eesvm.training_windows import NEGATIVE, POSITIVE, DescriptorTable, TrainingWindows
 
 F32 = NDArray[np.float32]
 Scorer = Callable[[NDArray[np.bool_], F32, F32], F32]  # which windows, weights, biases -> scores

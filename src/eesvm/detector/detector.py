@@ -28,18 +28,18 @@ from sklearn.base import BaseEstimator
 from eesvm._support.memory import MemoryPlan, bytes_of
 from eesvm._support.tasks import open_engine
 from eesvm._support.validation import InputError, NotFittedInputError
-from eesvm.box_regression import BoxRegressor, regress_boxes
-from eesvm.class_calibration import calibrate_class, check_calibrators
-from eesvm.class_training import CalibrationScores, SingleSVM, TrainedClass, score_class, train_class
 from eesvm.descriptors import DescriptorCache, describe_dataset
 from eesvm.descriptors.base import Descriptor
-from eesvm.detector_files import LoadedModel, load_model, save_model
-from eesvm.detector_model import ClassModel, Ensemble, score_image
-from eesvm.detector_options import PRESETS, DetectorOptions
-from eesvm.detector_run import TrainingRun
+from eesvm.detector.box_regression import BoxRegressor, regress_boxes
+from eesvm.detector.class_calibration import calibrate_class, check_calibrators
+from eesvm.detector.class_training import CalibrationScores, SingleSVM, TrainedClass, score_class, train_class
+from eesvm.detector.files import LoadedModel, load_model, save_model
+from eesvm.detector.model import ClassModel, Ensemble, score_image
+from eesvm.detector.options import PRESETS, DetectorOptions
+from eesvm.detector.training_run import TrainingRun
+from eesvm.detector.training_windows import StageProgress, TrainingWindows, propose_windows, training_windows
 from eesvm.images.files import image_size, read_image
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation, ImageRecord, Problem
-from eesvm.training_windows import StageProgress, TrainingWindows, propose_windows, training_windows
 
 __all__ = [
     "BoxRegressor",
