@@ -11,8 +11,7 @@ import numpy as np
 
 from detector_scenes import detections, quick_options, scenes, trained
 from eesvm.metrics import ERROR_KINDS
-from eesvm.report.gather import EXEMPLAR_BYTES, gather
-from eesvm.report.report_data import (
+from eesvm.report.data import (
     ACTIVE,
     REDUNDANT,
     RIGHT,
@@ -31,9 +30,10 @@ from eesvm.report.report_data import (
     Search,
     Section,
 )
-from eesvm.report.report_images import fitted_jpeg, share
-from eesvm.report.report_page import render
-from eesvm.report.report_scenes import SCENE_BYTES
+from eesvm.report.gather import EXEMPLAR_BYTES, gather
+from eesvm.report.page import render
+from eesvm.report.pictures import fitted_jpeg, share
+from eesvm.report.scenes import SCENE_BYTES
 
 HOSTILE = "</script><script>window.hacked=1</script><img src=x onerror=window.hacked=1>\"'&amp;<!-- \u2028"
 

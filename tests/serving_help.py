@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from detector_scenes import quick_options, scenes, trained
-from eesvm.serving.server import Limits, Server
+from eesvm.report.serving.server import Limits, Server
 
 PATIENCE = 20  # seconds after which a test gives up waiting
 

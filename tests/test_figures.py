@@ -9,7 +9,7 @@ import pytest
 
 from eesvm import CalibrationProblem, recall_frontier, solve
 from eesvm.report import figures
-from eesvm.report.demo_page import DemoPage, Pair, Picture, Section, Table, render
+from eesvm.report.static_page import DemoPage, Pair, Picture, Section, Table, render
 
 
 def size(figure):

@@ -4,8 +4,8 @@ import json
 import math
 from base64 import b64decode
 
-from eesvm.report.demo_page import Picture, Table
-from eesvm.report.report_data import Class, Exemplar, Image, ReportData, Section
+from eesvm.report.data import Class, Exemplar, Image, ReportData, Section
+from eesvm.report.static_page import Picture, Table
 
 
 def test_everything_has_a_place_in_json():

@@ -10,10 +10,10 @@ import pytest
 from detector_scenes import scenes
 from eesvm import InputError
 from eesvm.metrics import ERROR_KINDS, break_down_errors, evaluate_detections
-from eesvm.report import report_data
+from eesvm.report import data as report_data
 from eesvm.report.gather import gather
-from eesvm.report.report_scenes import choose_detections
-from eesvm.report.report_truth import judge
+from eesvm.report.scenes import choose_detections
+from eesvm.report.truth import judge
 from eesvm.structures import Dataset, Detections
 from report_examples import small_detections, small_model, small_report
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from eesvm.report.report_images import fitted_jpeg, share
+from eesvm.report.pictures import fitted_jpeg, share
 from report_examples import photographs
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.path import Path
 
-from eesvm.report.report_outlines import outline
+from eesvm.report.outlines import outline
 
 
 def filled(path, shape):

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from eesvm.report.demo_page import Picture, Table
-from eesvm.report.report_data import RIGHT, Fact, ReportData, Section
-from eesvm.report.report_page import render
+from eesvm.report.data import RIGHT, Fact, ReportData, Section
+from eesvm.report.page import render
+from eesvm.report.static_page import Picture, Table
 from report_examples import HOSTILE, hostile_report, large_report, page_of, small_report
 
 

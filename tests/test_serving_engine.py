@@ -24,10 +24,10 @@ from eesvm.detector.training_windows import describe_windows, propose_windows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.images import read_image
 from eesvm.images.masks import rle_to_mask
-from eesvm.serving.engine import Engine, _Candidates, _standing
-from eesvm.serving.floors import FloorSearch, _known
-from eesvm.serving.server import Limits
-from eesvm.serving.site import ModelSite
+from eesvm.report.serving.floors import FloorSearch, _known
+from eesvm.report.serving.inference import Engine, _Candidates, _standing
+from eesvm.report.serving.server import Limits
+from eesvm.report.serving.site import ModelSite
 from eesvm.structures import Part
 from eesvm.transfer import transfer
 from serving_help import quick_detector, running, scene

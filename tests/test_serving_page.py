@@ -12,10 +12,10 @@ from PIL import Image
 
 from detector_scenes import quick_options
 from eesvm.images.masks import rle_to_mask
-from eesvm.serving.engine import Engine
-from eesvm.serving.floors import FloorSearch
-from eesvm.serving.server import Limits
-from eesvm.serving.site import ModelSite
+from eesvm.report.serving.floors import FloorSearch
+from eesvm.report.serving.inference import Engine
+from eesvm.report.serving.server import Limits
+from eesvm.report.serving.site import ModelSite
 from serving_help import quick_detector, running, scene
 
 FLOORS = (1.0, 0.9, 0.5)
@@ -377,7 +377,7 @@ def test_a_server_that_is_gone(open_page, site):
 
 def test_colours_can_be_read():
     """Every pair of text and ground has a contrast of 4.5 to 1 or more, in light and in dark."""
-    style = (files("eesvm.serving") / "assets" / "serve.css").read_text()
+    style = (files("eesvm.report.serving") / "assets" / "serve.css").read_text()
     blocks = re.findall(r":root \{(.*?)\}", style, flags=re.DOTALL)
     assert len(blocks) == 2
     for block in blocks:
@@ -389,7 +389,7 @@ def test_colours_can_be_read():
 
 
 def test_assets_hold_nothing_inline_and_nothing_from_outside():
-    folder = files("eesvm.serving") / "assets"
+    folder = files("eesvm.report.serving") / "assets"
     page = (folder / "serve.html").read_text()
     assert not re.search(r"\son[a-z]+=|<style|javascript:|\sstyle=|<script>(?!</)", page)
     scripts = ""

@@ -11,8 +11,8 @@ import tracemalloc
 import pytest
 
 from eesvm import InputError
-from eesvm.serving.messages import Response, json_response
-from eesvm.serving.server import Limits, Upload, is_loopback
+from eesvm.report.serving.messages import Response, json_response
+from eesvm.report.serving.server import Limits, Upload, is_loopback
 from serving_help import PATIENCE, read_all, running, status_of
 
 MAX_UPLOAD = 1_000_000

@@ -35,7 +35,7 @@ from eesvm.metrics import break_down_errors, evaluate_detections
 from eesvm.metrics.detection_files import write_detections
 from eesvm.report.figures import detection_curves, save_png
 from eesvm.report.gather import gather
-from eesvm.report.report_page import render
+from eesvm.report.page import render
 from eesvm.report.transfer_pictures import grid, panel, superimposed
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation
 from eesvm.transfer.quality import TransferQuality

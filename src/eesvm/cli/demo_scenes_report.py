@@ -24,8 +24,8 @@ from eesvm.experiments.detection_tables import (
     RuleResult,
 )
 from eesvm.metrics import DetectionReport, ErrorBreakdown
-from eesvm.report.demo_page import Picture, Table
-from eesvm.report.report_data import Section
+from eesvm.report.data import Section
+from eesvm.report.static_page import Picture, Table
 from eesvm.structures import Dataset, Detections
 from eesvm.transfer.quality import TransferQuality
 

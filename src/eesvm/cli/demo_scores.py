@@ -17,8 +17,8 @@ from eesvm.cli.console import Screen
 from eesvm.cli.demo_scores_report import SEARCH_HEADER, Search, demo_page, introduction
 from eesvm.cli.outputs import Comparison, report_comparison, report_result, write_calibration, write_comparison
 from eesvm.experiments.window_tables import ACROSS_IMAGES, OWN_IMAGE, compare_calibrators
-from eesvm.report.demo_page import render
 from eesvm.report.figures import coverage, save_png, thresholds_and_scores
+from eesvm.report.static_page import render
 
 _SECONDS = 20.0  # for each search
 

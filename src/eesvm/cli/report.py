@@ -24,9 +24,9 @@ from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.options import CALIBRATORS
 from eesvm.detector.training_windows import StageProgress
 from eesvm.metrics.detection_files import read_detections
+from eesvm.report.data import ReportData
 from eesvm.report.gather import gather
-from eesvm.report.report_data import ReportData
-from eesvm.report.report_page import render
+from eesvm.report.page import render
 from eesvm.structures import Dataset, Detections, Problem
 
 _HELP = f"""\

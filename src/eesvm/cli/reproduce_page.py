@@ -35,7 +35,7 @@ from eesvm.experiments.table_files import (
     to_markdown,
     to_texts,
 )
-from eesvm.report.demo_page import DemoPage, Picture, Section, Table, render
+from eesvm.report.static_page import DemoPage, Picture, Section, Table, render
 
 _TITLE = "Joint calibration of Ensemble of Exemplar SVMs, reproduced"
 _READING = (

@@ -15,10 +15,10 @@ from eesvm.cli.console import Screen
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.options import CALIBRATORS
 from eesvm.images.files import MAX_PIXELS
-from eesvm.serving.engine import Engine
-from eesvm.serving.floors import FloorSearch
-from eesvm.serving.server import Limits, Server
-from eesvm.serving.site import ModelSite
+from eesvm.report.serving.floors import FloorSearch
+from eesvm.report.serving.inference import Engine
+from eesvm.report.serving.server import Limits, Server
+from eesvm.report.serving.site import ModelSite
 
 DEFAULT_PORT = 8765
 

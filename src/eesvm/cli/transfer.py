@@ -31,7 +31,7 @@ from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.training_windows import StageProgress
 from eesvm.images.files import write_image, write_picture
 from eesvm.metrics.detection_files import read_detections
-from eesvm.report.report_texts import counted
+from eesvm.report.texts import counted
 from eesvm.report.transfer_pictures import grid, is_drawn, panel, superimposed
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Problem
 from eesvm.transfer.detections import (

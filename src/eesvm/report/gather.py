@@ -23,12 +23,12 @@ from eesvm._support.version import __version__
 from eesvm.detector.class_calibration import JOINT, JOINT_SIGMOID
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.training_windows import StageProgress
-from eesvm.report import report_texts as texts
-from eesvm.report.report_data import RIGHT, Class, Exemplar, Image, ReportData, Section
-from eesvm.report.report_exemplars import ClassPart, class_part
-from eesvm.report.report_images import fitted_jpeg, share
-from eesvm.report.report_scenes import Scenes, choose_detections
-from eesvm.report.report_truth import Judgement, error_count, judge, thinned_curve
+from eesvm.report import texts
+from eesvm.report.data import RIGHT, Class, Exemplar, Image, ReportData, Section
+from eesvm.report.exemplars import ClassPart, class_part
+from eesvm.report.pictures import fitted_jpeg, share
+from eesvm.report.scenes import Scenes, choose_detections
+from eesvm.report.truth import Judgement, error_count, judge, thinned_curve
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation, Problem
 from eesvm.transfer.detections import check_winners
 

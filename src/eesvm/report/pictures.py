@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.extras import optional_module
-from eesvm.report.report_data import Image
+from eesvm.report.data import Image
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage

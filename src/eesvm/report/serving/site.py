@@ -21,10 +21,10 @@ from importlib.resources import files
 from typing import Any
 
 from eesvm._support.validation import InputError
-from eesvm.serving.engine import Engine
-from eesvm.serving.floors import FloorSearch
-from eesvm.serving.messages import Response, json_response
-from eesvm.serving.server import Upload
+from eesvm.report.serving.floors import FloorSearch
+from eesvm.report.serving.inference import Engine
+from eesvm.report.serving.messages import Response, json_response
+from eesvm.report.serving.server import Upload
 
 _ASSETS = {
     "/": ("serve.html", "text/html; charset=utf-8"),
@@ -42,7 +42,7 @@ class ModelSite:
 
     def __init__(self, engine: Engine, floors: FloorSearch, max_upload: int) -> None:
         self._engine, self._floors, self._max_upload = engine, floors, max_upload
-        folder = files("eesvm.serving") / "assets"
+        folder = files("eesvm.report.serving") / "assets"
         self._assets = {
             target: Response((folder / name).read_bytes(), kind) for target, (name, kind) in _ASSETS.items()
         }

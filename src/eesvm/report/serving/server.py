@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from eesvm._support.validation import InputError
-from eesvm.serving.messages import (
+from eesvm.report.serving.messages import (
     METHODS,
     Refusal,
     Request,

@@ -18,7 +18,7 @@ from base64 import b64encode
 from html import escape
 from importlib.resources import files
 
-from eesvm.report.report_data import ReportData
+from eesvm.report.data import ReportData
 
 # Parts of the script in the order in which they need each other; report.js comes last and starts it.
 _SCRIPTS = ("base", "texts", "pictures", "charts", "lists", "views", "exemplars", "summary")

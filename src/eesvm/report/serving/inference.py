@@ -40,7 +40,7 @@ from eesvm.detector.training_windows import propose_windows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.images.files import MAX_PIXELS, ImageError, image_size, read_image
 from eesvm.images.masks import mask_to_rle
-from eesvm.serving.floors import FloorTable
+from eesvm.report.serving.floors import FloorTable
 from eesvm.structures import ExemplarAnnotation, ImageRecord, Problem
 from eesvm.transfer.annotations import plain_json
 from eesvm.transfer.inheritance import transfer

@@ -28,7 +28,7 @@ from eesvm.metrics import (
 from eesvm.metrics.matching import HIT, match_detections
 from eesvm.metrics.matching import IGNORED as SET_ASIDE
 from eesvm.metrics.tables import Tables, make_tables
-from eesvm.report.report_data import IGNORED, RIGHT, UNJUDGED, Curve, ErrorCount
+from eesvm.report.data import IGNORED, RIGHT, UNJUDGED, Curve, ErrorCount
 from eesvm.structures import Dataset, Detections
 
 IOU = 0.5

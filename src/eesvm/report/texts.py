@@ -11,8 +11,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eesvm.report.report_data import REDUNDANT, Fact, ReportData
-from eesvm.report.report_truth import IOU, Judgement, known_classes
+from eesvm.report.data import REDUNDANT, Fact, ReportData
+from eesvm.report.truth import IOU, Judgement, known_classes
 from eesvm.structures import Dataset
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from eesvm.report.demo_page import Picture, Table
+from eesvm.report.static_page import Picture, Table
 
 RIGHT, IGNORED, UNJUDGED = "right", "ignored", "unjudged"  # kinds of detections, beside `metrics.ERROR_KINDS`
 ACTIVE, MUTED, REDUNDANT, UNKNOWN = "active", "muted", "redundant", "unknown"  # states of exemplars

@@ -15,9 +15,9 @@ import numpy as np
 
 from eesvm._support.validation import InputError
 from eesvm.datasets.problems import reason, skip
-from eesvm.report.report_data import UNJUDGED, BoxTuple, Detection, Image, Missed, Object, Scene
-from eesvm.report.report_images import fitted_jpeg, share
-from eesvm.report.report_truth import Judgement, Verdict
+from eesvm.report.data import UNJUDGED, BoxTuple, Detection, Image, Missed, Object, Scene
+from eesvm.report.pictures import fitted_jpeg, share
+from eesvm.report.truth import Judgement, Verdict
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation, ImageRecord, Problem
 
 SCENE_BYTES = 9_000_000  # of all images together; in base 64 they take a third more
