@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from eesvm.experiments import claims as module
-from eesvm.experiments.claim_measurements import Evidence
-from eesvm.experiments.claim_rules import (
+from eesvm.experiments.claims import sheet as module
+from eesvm.experiments.claims.measurements import Evidence
+from eesvm.experiments.claims.rules import (
     CONFIRMED,
     NOT_CONFIRMED,
     RULES,
@@ -21,14 +21,14 @@ from eesvm.experiments.claim_rules import (
     judge_level,
     judge_number,
 )
-from eesvm.experiments.claims import CLAIMS, claims_table, judge_claims, summary
-from eesvm.experiments.detection_tables import PAPER_RULES
-from eesvm.experiments.estimates import Estimate
-from eesvm.experiments.paper_numbers import CLASSES, PAPER_TABLES, RECALL
-from eesvm.experiments.pruning import ALGORITHM1, EXHAUSTIVE, WITHOUT, PruningStudy, Search
-from eesvm.experiments.reproduction_results import FULL, HOG, SMALL, Part, Results, Row
-from eesvm.experiments.table_files import to_csv, to_markdown
-from eesvm.experiments.window_tables import JOINT, JOINT_SIGMOID, SIGMOID, SINGLE_SVM
+from eesvm.experiments.claims.sheet import CLAIMS, claims_table, judge_claims, summary
+from eesvm.experiments.paper import CLASSES, PAPER_TABLES, RECALL
+from eesvm.experiments.reproduction.results import FULL, HOG, SMALL, Part, Results, Row
+from eesvm.experiments.search_study.pruning import ALGORITHM1, EXHAUSTIVE, WITHOUT, PruningStudy, Search
+from eesvm.experiments.tables.detections import PAPER_RULES
+from eesvm.experiments.tables.estimates import Estimate
+from eesvm.experiments.tables.files import to_csv, to_markdown
+from eesvm.experiments.tables.windows import JOINT, JOINT_SIGMOID, SIGMOID, SINGLE_SVM
 
 ABOVE, ACROSS, BELOW = Estimate(2.0, 1.0, 3.0, 3), Estimate(2.0, -1.0, 5.0, 3), Estimate(-2.0, -3.0, -1.0, 3)
 BARE = Estimate(2.0)

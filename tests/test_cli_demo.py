@@ -16,8 +16,9 @@ from eesvm.detector.class_training import score_class, train_class
 from eesvm.detector.model import Ensemble, score_image
 from eesvm.detector.training_windows import describe_windows, propose_windows, training_windows
 from eesvm.exemplars.scoring import score_windows
-from eesvm.experiments.class_work import ClassWork
-from eesvm.experiments.detection_tables import (
+from eesvm.experiments.reproduction.measure import ClassWork
+from eesvm.experiments.reproduction.recipes import Recipe
+from eesvm.experiments.tables.detections import (
     COOCCURRENCE,
     JOINT,
     JOINT_SIGMOID,
@@ -28,7 +29,6 @@ from eesvm.experiments.detection_tables import (
     compare_rules,
     transfer_choices,
 )
-from eesvm.experiments.recipes import Recipe
 from eesvm.metrics import average_precision, evaluate_detections, false_positives_at_recall
 from eesvm.metrics.detection_files import read_detections
 from eesvm.transfer.annotations import annotate

@@ -15,9 +15,9 @@ import pytest
 from detector_scenes import scenes
 from eesvm.cli import main
 from eesvm.datasets import write_voc
-from eesvm.experiments.claims import CLAIMS, VERDICTS
-from eesvm.experiments.recipes import DEFAULT_PRESET
-from eesvm.experiments.window_tables import JOINT_SIGMOID, SIGMOID
+from eesvm.experiments.claims.sheet import CLAIMS, VERDICTS
+from eesvm.experiments.reproduction.recipes import DEFAULT_PRESET
+from eesvm.experiments.tables.windows import JOINT_SIGMOID, SIGMOID
 from eesvm.images import write_image
 
 QUICK = [

@@ -11,13 +11,13 @@ from detector_scenes import CLASSES, quick_options, scenes, shared_cache
 from eesvm import CalibrationProblem, InputError
 from eesvm.detector.class_training import score_class, train_class
 from eesvm.detector.training_windows import describe_windows, propose_windows, training_windows
-from eesvm.experiments import example_cuts
-from eesvm.experiments.detection_tables import JOINT_SIGMOID, PAPER_RULES, compare_rules
-from eesvm.experiments.example_pictures import different_winners, shown_windows
-from eesvm.experiments.paper_figures import FigureInputs, paper_figures
-from eesvm.experiments.problem_cuts import cut_problem, find_cut, random_cut
-from eesvm.experiments.small_trees import BY_BOUND, BY_EQUIVALENCE, difficulty, small_tree
-from eesvm.report import paper_drawings
+from eesvm.experiments.figures import drawings as paper_drawings
+from eesvm.experiments.figures.example_pictures import different_winners, shown_windows
+from eesvm.experiments.figures.paper_figures import FigureInputs, paper_figures
+from eesvm.experiments.search_study import example_cuts
+from eesvm.experiments.search_study.cuts import cut_problem, find_cut, random_cut
+from eesvm.experiments.search_study.small_trees import BY_BOUND, BY_EQUIVALENCE, difficulty, small_tree
+from eesvm.experiments.tables.detections import JOINT_SIGMOID, PAPER_RULES, compare_rules
 from eesvm.report.figures import png_bytes
 from eesvm.transfer.annotations import annotate
 

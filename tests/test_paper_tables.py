@@ -8,13 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eesvm.experiments.estimates import Estimate
-from eesvm.experiments.paper_numbers import CLASSES, PAPER_TABLES, RECALL
-from eesvm.experiments.paper_tables import OWN_GROUP, PAPER_GROUP, paper_tables, pruning_table, search_table
-from eesvm.experiments.pruning import PruningStudy
-from eesvm.experiments.recipes import ACROSS_IMAGES, DEFAULT_PRESET, make_recipes
-from eesvm.experiments.reproduction_results import FULL, HOG, SMALL, STAGES, Part, Results, Row
-from eesvm.experiments.table_files import (
+from eesvm.experiments.paper import CLASSES, PAPER_TABLES, RECALL
+from eesvm.experiments.reproduction.recipes import ACROSS_IMAGES, DEFAULT_PRESET, make_recipes
+from eesvm.experiments.reproduction.results import FULL, HOG, SMALL, STAGES, Part, Results, Row
+from eesvm.experiments.search_study.pruning import PruningStudy
+from eesvm.experiments.tables.estimates import Estimate
+from eesvm.experiments.tables.files import (
     COUNT,
     COUNT_GAIN,
     GAIN,
@@ -31,7 +30,8 @@ from eesvm.experiments.table_files import (
     to_markdown,
     to_texts,
 )
-from eesvm.experiments.window_tables import JOINT, JOINT_SIGMOID, SIGMOID, SINGLE_SVM
+from eesvm.experiments.tables.paper_tables import OWN_GROUP, PAPER_GROUP, paper_tables, pruning_table, search_table
+from eesvm.experiments.tables.windows import JOINT, JOINT_SIGMOID, SIGMOID, SINGLE_SVM
 
 HOSTILE = 'a_b & 50% #1 {x} $y$ ~^\\end{tabular} | <b>*`[c]`*</b> "q"\n\t\x07é'
 

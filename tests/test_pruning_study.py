@@ -9,8 +9,8 @@ from eesvm import CalibrationProblem, InputError
 from eesvm.calibration.ranks import rank
 from eesvm.calibration.search.exhaustive import tree_size
 from eesvm.calibration.tables.examples import digit_score_table
-from eesvm.experiments.problem_cuts import random_cut
-from eesvm.experiments.pruning import (
+from eesvm.experiments.search_study.cuts import random_cut
+from eesvm.experiments.search_study.pruning import (
     ALGORITHM1,
     EXACT,
     EXHAUSTIVE,
@@ -21,7 +21,7 @@ from eesvm.experiments.pruning import (
     generated_table,
     pruning_study,
 )
-from eesvm.experiments.pruning_tables import duration
+from eesvm.experiments.search_study.tables import duration
 
 LIMIT = 0.25
 

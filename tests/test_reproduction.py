@@ -10,14 +10,14 @@ import pytest
 from eesvm import InputError
 from eesvm._support.run_folder import RunFolder
 from eesvm.datasets.scenes import make_scenes
-from eesvm.experiments.detection_tables import PAPER_RULES
-from eesvm.experiments.paper_figures import PaperFigure
-from eesvm.experiments.recipes import DEFAULT_PRESET, make_recipes
-from eesvm.experiments.reproduction import Reproduction
-from eesvm.experiments.reproduction_files import check_folder, read_figures, read_problem, write_figures
-from eesvm.experiments.reproduction_results import FULL, SMALL, STAGES, Results
-from eesvm.experiments.splits import own_split, scene_splits
-from eesvm.experiments.window_tables import JOINT, JOINT_SIGMOID, SIGMOID
+from eesvm.experiments.figures.paper_figures import PaperFigure
+from eesvm.experiments.reproduction.files import check_folder, read_figures, read_problem, write_figures
+from eesvm.experiments.reproduction.recipes import DEFAULT_PRESET, make_recipes
+from eesvm.experiments.reproduction.results import FULL, SMALL, STAGES, Results
+from eesvm.experiments.reproduction.run import Reproduction
+from eesvm.experiments.reproduction.splits import own_split, scene_splits
+from eesvm.experiments.tables.detections import PAPER_RULES
+from eesvm.experiments.tables.windows import JOINT, JOINT_SIGMOID, SIGMOID
 from eesvm.structures import Dataset
 
 QUICK = {

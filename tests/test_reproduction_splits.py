@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from eesvm import InputError
-from eesvm.experiments.estimates import (
+from eesvm.experiments.reproduction.splits import MAX_EXEMPLARS, own_split, random_splits, scene_splits
+from eesvm.experiments.tables.estimates import (
     Estimate,
     Sample,
     log_ratio,
@@ -15,7 +16,6 @@ from eesvm.experiments.estimates import (
     resampled_estimate,
     split_estimate,
 )
-from eesvm.experiments.splits import MAX_EXEMPLARS, own_split, random_splits, scene_splits
 from eesvm.structures import Dataset, ImageRecord, Instance
 
 

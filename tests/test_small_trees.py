@@ -10,7 +10,7 @@ import reference
 from eesvm import CalibrationProblem, InputError, solve
 from eesvm.calibration.ranks import rank
 from eesvm.calibration.search.exhaustive import tree_size
-from eesvm.experiments.small_trees import (
+from eesvm.experiments.search_study.small_trees import (
     BY_BOUND,
     BY_EQUIVALENCE,
     PRUNED,

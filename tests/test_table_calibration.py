@@ -9,7 +9,7 @@ from eesvm import InputError, JointCalibrator
 from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.fit import fit_table, score_rows, split_table, summarise_exemplars
 from eesvm.calibration.tables.score_table import ScoreTable
-from eesvm.experiments.window_tables import JOINT, ORDER, SINGLE_SVM, compare_calibrators
+from eesvm.experiments.tables.windows import JOINT, ORDER, SINGLE_SVM, compare_calibrators
 
 TABLE = synthetic_score_table(8, 60, 300, "overlapping", random_state=3)
 

@@ -16,8 +16,8 @@ from eesvm import (
     Uncalibrated,
     metrics,
 )
-from eesvm.experiments import window_tables
-from eesvm.experiments.window_tables import (
+from eesvm.experiments.tables import windows as window_tables
+from eesvm.experiments.tables.windows import (
     ACROSS_IMAGES,
     AFFINE,
     ISOTONIC,

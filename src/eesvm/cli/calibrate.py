@@ -32,7 +32,7 @@ from eesvm.cli.outputs import (
     write_comparison,
     write_frontier,
 )
-from eesvm.experiments.window_tables import compare_calibrators
+from eesvm.experiments.tables.windows import compare_calibrators
 
 _COMPARE_SECONDS = 60.0  # for each search of --compare where there is no --time-limit
 _FRONTIER_SECONDS = 60.0  # for each recall floor of --frontier where there is no --time-limit

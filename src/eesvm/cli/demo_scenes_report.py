@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from eesvm.cli.console import amount, percent
-from eesvm.experiments.detection_tables import (
+from eesvm.experiments.tables.detections import (
     AFFINE,
     COOCCURRENCE,
     ISOTONIC,

@@ -16,7 +16,7 @@ from eesvm.cli.calibrate import fit
 from eesvm.cli.console import Screen
 from eesvm.cli.demo_scores_report import SEARCH_HEADER, Search, demo_page, introduction
 from eesvm.cli.outputs import Comparison, report_comparison, report_result, write_calibration, write_comparison
-from eesvm.experiments.window_tables import ACROSS_IMAGES, OWN_IMAGE, compare_calibrators
+from eesvm.experiments.tables.windows import ACROSS_IMAGES, OWN_IMAGE, compare_calibrators
 from eesvm.report.figures import coverage, save_png, thresholds_and_scores
 from eesvm.report.static_page import render
 

@@ -17,7 +17,7 @@ from eesvm.calibration.tables.examples import DigitExample
 from eesvm.calibration.tables.fit import score_rows
 from eesvm.cli.console import amount, percent, result_facts
 from eesvm.cli.outputs import COMPARISON_HEADER, Comparison, comparison_rows
-from eesvm.experiments.window_tables import ACROSS_IMAGES, OWN_IMAGE
+from eesvm.experiments.tables.windows import ACROSS_IMAGES, OWN_IMAGE
 from eesvm.report.static_page import DemoPage, Pair, Picture, Section, Table
 
 SEARCH_HEADER = ("search", "loss", "lower bound", "gap", "status", "nodes", "seconds")

@@ -24,7 +24,7 @@ from eesvm.calibration.problem import CalibrationProblem, CalibrationResult, any
 from eesvm.calibration.tables.fit import summarise_exemplars
 from eesvm.calibration.tables.score_table import ScoreTable
 from eesvm.cli.console import Screen, amount, duration, percent, result_facts
-from eesvm.experiments.window_tables import JOINT, WindowComparison, WindowTables
+from eesvm.experiments.tables.windows import JOINT, WindowComparison, WindowTables
 from eesvm.report.figures import loss_and_bound, plot_recall_frontier, precision_recall_curves, save_png
 
 if TYPE_CHECKING:

@@ -17,18 +17,18 @@ from pathlib import Path
 from eesvm._support.validation import InputError
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen, duration
-from eesvm.cli.reproduce_page import Run, write_outputs
 from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.datasets import FORMATS, open_dataset
 from eesvm.descriptors import DescriptorCache
-from eesvm.experiments.claim_measurements import Evidence
-from eesvm.experiments.claims import judge_claims, summary
-from eesvm.experiments.recipes import SECONDS, make_recipes
-from eesvm.experiments.reproduction import N_RESAMPLES, Reproduction
-from eesvm.experiments.reproduction_results import SMALL, Results
-from eesvm.experiments.splits import SCENE_CLASSES, Splits, own_split, random_splits, scene_splits
-from eesvm.experiments.table_files import COUNT, PERCENT, Cell, text
-from eesvm.experiments.window_tables import JOINT
+from eesvm.experiments.claims.measurements import Evidence
+from eesvm.experiments.claims.sheet import judge_claims, summary
+from eesvm.experiments.reproduction.page import Run, write_outputs
+from eesvm.experiments.reproduction.recipes import SECONDS, make_recipes
+from eesvm.experiments.reproduction.results import SMALL, Results
+from eesvm.experiments.reproduction.run import N_RESAMPLES, Reproduction
+from eesvm.experiments.reproduction.splits import SCENE_CLASSES, Splits, own_split, random_splits, scene_splits
+from eesvm.experiments.tables.files import COUNT, PERCENT, Cell, text
+from eesvm.experiments.tables.windows import JOINT
 from eesvm.structures import Problem
 
 _AUTOMATIC = "automatic"

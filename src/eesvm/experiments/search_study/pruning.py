@@ -23,7 +23,7 @@ from eesvm.calibration.exact import solve
 from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
 from eesvm.calibration.search.algorithm1 import ALL_OBSERVATIONS
 from eesvm.calibration.tables.examples import synthetic_score_table
-from eesvm.experiments.problem_cuts import random_cut
+from eesvm.experiments.search_study.cuts import random_cut
 
 ALGORITHM1, EXACT, EXHAUSTIVE = "Algorithm 1", "exact", "exhaustive tree"
 WITHOUT = {
@@ -202,7 +202,7 @@ class PruningStudy:
 
     def to_markdown(self) -> str:
         """Tables of the section, each under a sentence with the paper's figures."""
-        from eesvm.experiments.pruning_tables import markdown
+        from eesvm.experiments.search_study.tables import markdown
 
         return markdown(self)
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from eesvm.experiments.detection_tables import RuleResult
-from eesvm.experiments.estimates import Sample, largest_sample, mean_sample
+from eesvm.experiments.tables.detections import RuleResult
+from eesvm.experiments.tables.estimates import Sample, largest_sample, mean_sample
 
 # Stages: what is trained on which images, described how. The first is tables 1 to 3, the second 4 to 6, the last 6.
 SMALL, FULL, HOG = "Val1", "Val1+train", "HOG"

@@ -26,15 +26,15 @@ from eesvm.descriptors import DescriptorCache
 from eesvm.detector.class_training import NothingToLearnError
 from eesvm.detector.files import class_folder
 from eesvm.detector.training_windows import StageProgress, plain_descriptor
-from eesvm.experiments import reproduction_files as files
-from eesvm.experiments.class_work import ClassWork
-from eesvm.experiments.detection_tables import JOINT_SIGMOID
-from eesvm.experiments.paper_figures import FigureInputs, PaperFigure, paper_figures
-from eesvm.experiments.pruning import SECONDS, PruningStudy, generated_table, pruning_study
-from eesvm.experiments.recipes import Recipe
-from eesvm.experiments.reproduction_results import FULL, SMALL, STAGES, Part, Results
-from eesvm.experiments.split_windows import SplitWindows
-from eesvm.experiments.splits import Split, Splits
+from eesvm.experiments.figures.paper_figures import FigureInputs, PaperFigure, paper_figures
+from eesvm.experiments.reproduction import files
+from eesvm.experiments.reproduction.measure import ClassWork
+from eesvm.experiments.reproduction.recipes import Recipe
+from eesvm.experiments.reproduction.results import FULL, SMALL, STAGES, Part, Results
+from eesvm.experiments.reproduction.split_windows import SplitWindows
+from eesvm.experiments.reproduction.splits import Split, Splits
+from eesvm.experiments.search_study.pruning import SECONDS, PruningStudy, generated_table, pruning_study
+from eesvm.experiments.tables.detections import JOINT_SIGMOID
 from eesvm.structures import Problem
 from eesvm.transfer.annotations import annotate
 

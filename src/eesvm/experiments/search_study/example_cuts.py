@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.experiments.problem_cuts import Cut, find_cut
-from eesvm.experiments.small_trees import BY_BOUND, BY_EQUIVALENCE, SmallTree, difficulty, small_tree
+from eesvm.experiments.search_study.cuts import Cut, find_cut
+from eesvm.experiments.search_study.small_trees import BY_BOUND, BY_EQUIVALENCE, SmallTree, difficulty, small_tree
 
 N_DRAWS = 2500
 _ENOUGH = 0.06  # of the range of scores: signs that far apart do not touch,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from eesvm import boxes as geometry
 from eesvm._support.validation import InputError
 from eesvm.detector.class_training import CalibrationScores
-from eesvm.experiments.detection_tables import Hit
+from eesvm.experiments.tables.detections import Hit
 from eesvm.structures import ImageRecord, Instance
 
 _Boxes = NDArray[np.float64]

@@ -19,14 +19,13 @@ from eesvm._support.run_folder import NAME as RUN_NAME
 from eesvm._support.version import __version__
 from eesvm.cli.console import duration
 from eesvm.detector.options import DetectorOptions
-from eesvm.experiments.claim_rules import CONFIRMED, NOT_CONFIRMED, RULES, UNTESTED
-from eesvm.experiments.claims import Judged, claims_table, summary
-from eesvm.experiments.paper_tables import paper_tables, pruning_table, search_table
-from eesvm.experiments.recipes import CHANGES, EARLY_NODES, NETWORK, Recipe
-from eesvm.experiments.reproduction import Measured
-from eesvm.experiments.reproduction_results import SMALL
-from eesvm.experiments.splits import Splits
-from eesvm.experiments.table_files import (
+from eesvm.experiments.claims.rules import CONFIRMED, NOT_CONFIRMED, RULES, UNTESTED
+from eesvm.experiments.claims.sheet import Judged, claims_table, summary
+from eesvm.experiments.reproduction.recipes import CHANGES, EARLY_NODES, NETWORK, Recipe
+from eesvm.experiments.reproduction.results import SMALL
+from eesvm.experiments.reproduction.run import Measured
+from eesvm.experiments.reproduction.splits import Splits
+from eesvm.experiments.tables.files import (
     ResultTable,
     latex_document,
     markdown,
@@ -35,6 +34,7 @@ from eesvm.experiments.table_files import (
     to_markdown,
     to_texts,
 )
+from eesvm.experiments.tables.paper_tables import paper_tables, pruning_table, search_table
 from eesvm.report.static_page import DemoPage, Picture, Section, Table, render
 
 _TITLE = "Joint calibration of Ensemble of Exemplar SVMs, reproduced"

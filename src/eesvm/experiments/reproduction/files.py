@@ -22,9 +22,9 @@ from eesvm._support.run_folder import NAME as RUN_NAME
 from eesvm._support.validation import InputError
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.tables.score_table import ScoreTable
-from eesvm.experiments.paper_figures import PaperFigure
-from eesvm.experiments.pruning import PruningStudy, Search
-from eesvm.experiments.reproduction_results import Part
+from eesvm.experiments.figures.paper_figures import PaperFigure
+from eesvm.experiments.reproduction.results import Part
+from eesvm.experiments.search_study.pruning import PruningStudy, Search
 
 KIND = "reproduction"  # in the inputs of a run folder
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from eesvm.experiments.window_tables import (
+from eesvm.experiments.tables.windows import (
     AFFINE,
     ISOTONIC,
     JOINT,

@@ -18,7 +18,10 @@ from numpy.typing import NDArray
 
 from eesvm.detector.class_training import CalibrationScores, TrainedClass, score_class, train_class
 from eesvm.detector.options import DetectorOptions
-from eesvm.experiments.detection_tables import (
+from eesvm.experiments.reproduction.recipes import Recipe
+from eesvm.experiments.reproduction.results import Row
+from eesvm.experiments.reproduction.split_windows import Tables
+from eesvm.experiments.tables.detections import (
     JOINT_SIGMOID,
     RANDOM,
     WINNER,
@@ -27,9 +30,6 @@ from eesvm.experiments.detection_tables import (
     judge_rules,
     regressor_of,
 )
-from eesvm.experiments.recipes import Recipe
-from eesvm.experiments.reproduction_results import Row
-from eesvm.experiments.split_windows import Tables
 from eesvm.transfer.annotations import annotate
 from eesvm.transfer.quality import MASK_IOU, NothingToCompareError, random_choice, transfer_quality
 

@@ -41,7 +41,7 @@ from eesvm.detector.options import DetectionOptions, DetectorOptions
 from eesvm.detector.training_windows import TrainingWindows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.exemplars.svms import LinearExemplars
-from eesvm.experiments.window_tables import (
+from eesvm.experiments.tables.windows import (
     AFFINE,
     ISOTONIC,
     JOINT,

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.experiments.small_trees import PRUNED, UNSEEN, SmallTree, TreeNode
+from eesvm.experiments.search_study.small_trees import PRUNED, UNSEEN, SmallTree, TreeNode
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

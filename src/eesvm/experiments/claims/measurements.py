@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from eesvm.experiments.claim_rules import (
+from eesvm.experiments.claims.rules import (
     CONFIRMED,
     NOT_CONFIRMED,
     NUMBER,
@@ -26,8 +26,7 @@ from eesvm.experiments.claim_rules import (
     judge_number,
     untested,
 )
-from eesvm.experiments.estimates import Estimate, Sample, log_ratio, split_estimate
-from eesvm.experiments.paper_numbers import (
+from eesvm.experiments.paper import (
     DEPTH_REDUCTION,
     EXHAUSTIVE_SECONDS,
     ORDERING_SPEEDUP,
@@ -36,10 +35,11 @@ from eesvm.experiments.paper_numbers import (
     RECALL,
     REDUNDANT_SHARE,
 )
-from eesvm.experiments.pruning import ALGORITHM1, TINY, PruningStudy
-from eesvm.experiments.pruning_tables import duration
-from eesvm.experiments.reproduction_results import FULL, HOG, SMALL, Results
-from eesvm.experiments.window_tables import JOINT, JOINT_SIGMOID, SIGMOID
+from eesvm.experiments.reproduction.results import FULL, HOG, SMALL, Results
+from eesvm.experiments.search_study.pruning import ALGORITHM1, TINY, PruningStudy
+from eesvm.experiments.search_study.tables import duration
+from eesvm.experiments.tables.estimates import Estimate, Sample, log_ratio, split_estimate
+from eesvm.experiments.tables.windows import JOINT, JOINT_SIGMOID, SIGMOID
 
 LEVEL_MARGIN = 1.0  # points of AP within which two methods are level
 FEW_SECONDS = 60.0  # "just a few seconds"

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from eesvm.experiments.estimates import Sample
-from eesvm.experiments.paper_numbers import (
+from eesvm.experiments.paper import (
     CNN_INDEPENDENT,
     CNN_JOINT,
     DEPTH_REDUCTION,
@@ -28,11 +27,12 @@ from eesvm.experiments.paper_numbers import (
     PaperRow,
     PaperTable,
 )
-from eesvm.experiments.pruning import PruningStudy
-from eesvm.experiments.pruning_tables import duration
-from eesvm.experiments.recipes import ACROSS_IMAGES, DEFAULT_PRESET
-from eesvm.experiments.reproduction_results import FULL, HOG, SMALL, Results
-from eesvm.experiments.table_files import (
+from eesvm.experiments.reproduction.recipes import ACROSS_IMAGES, DEFAULT_PRESET
+from eesvm.experiments.reproduction.results import FULL, HOG, SMALL, Results
+from eesvm.experiments.search_study.pruning import PruningStudy
+from eesvm.experiments.search_study.tables import duration
+from eesvm.experiments.tables.estimates import Sample
+from eesvm.experiments.tables.files import (
     COUNT,
     COUNT_GAIN,
     GAIN,
@@ -42,7 +42,7 @@ from eesvm.experiments.table_files import (
     ResultTable,
     TableRow,
 )
-from eesvm.experiments.window_tables import JOINT, JOINT_SIGMOID, SIGMOID, SINGLE_SVM
+from eesvm.experiments.tables.windows import JOINT, JOINT_SIGMOID, SIGMOID, SINGLE_SVM
 
 PAPER_GROUP, OWN_GROUP = "the paper's rows", "beyond the paper"
 

@@ -12,9 +12,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from eesvm.experiments.estimates import Estimate
-from eesvm.experiments.table_files import GAIN, PERCENT, Cell, text
-from eesvm.experiments.table_files import RATIO as RATIO_KIND
+from eesvm.experiments.tables.estimates import Estimate
+from eesvm.experiments.tables.files import GAIN, PERCENT, Cell, text
+from eesvm.experiments.tables.files import RATIO as RATIO_KIND
 
 CONFIRMED, NOT_CONFIRMED, UNTESTED = "confirmed", "not confirmed", "cannot be tested here"
 

@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eesvm.experiments.pruning import ALGORITHM1, EXACT, EXHAUSTIVE, LITERAL, TINY, WITHOUT, PruningStudy, Search
+from eesvm.experiments.search_study.pruning import (
+    ALGORITHM1,
+    EXACT,
+    EXHAUSTIVE,
+    LITERAL,
+    TINY,
+    WITHOUT,
+    PruningStudy,
+    Search,
+)
 
 _YEAR = 365.25 * 24 * 3600
 

@@ -24,12 +24,12 @@ from eesvm._support.validation import InputError
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.detector.class_training import CalibrationScores, TrainedClass
 from eesvm.detector.training_windows import TrainingWindows
-from eesvm.experiments import example_cuts
-from eesvm.experiments.detection_tables import RuleResult
-from eesvm.experiments.example_pictures import different_winners, read_or_none, shown_windows
-from eesvm.experiments.problem_cuts import Cut
-from eesvm.experiments.small_trees import difficulty, small_tree
-from eesvm.report import paper_drawings
+from eesvm.experiments.figures import drawings as paper_drawings
+from eesvm.experiments.figures.example_pictures import different_winners, read_or_none, shown_windows
+from eesvm.experiments.search_study import example_cuts
+from eesvm.experiments.search_study.cuts import Cut
+from eesvm.experiments.search_study.small_trees import difficulty, small_tree
+from eesvm.experiments.tables.detections import RuleResult
 from eesvm.report.figures import png_bytes
 from eesvm.report.transfer_pictures import grid, superimposed
 from eesvm.structures import ExemplarAnnotation, ImageRecord

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.experiments.small_trees import SmallTree
-from eesvm.report.paper_trees import BLUE, GREEN, GREY, INK, RED, YELLOW, draw_tree, inch_axes, tree_extent
+from eesvm.experiments.figures.trees import BLUE, GREEN, GREY, INK, RED, YELLOW, draw_tree, inch_axes, tree_extent
+from eesvm.experiments.search_study.small_trees import SmallTree
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

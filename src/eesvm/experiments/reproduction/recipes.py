@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from eesvm.detector.options import PRESETS, DetectorOptions
-from eesvm.experiments.detection_tables import COOCCURRENCE, JOINT_SIGMOID, PAPER_RULES, SIGMOID, Rule
-from eesvm.experiments.reproduction_results import FULL, HOG, SMALL
-from eesvm.experiments.window_tables import JOINT, NO_CALIBRATION, SINGLE_SVM
+from eesvm.experiments.reproduction.results import FULL, HOG, SMALL
+from eesvm.experiments.tables.detections import COOCCURRENCE, JOINT_SIGMOID, PAPER_RULES, SIGMOID, Rule
+from eesvm.experiments.tables.windows import JOINT, NO_CALIBRATION, SINGLE_SVM
 
 DEFAULT_PRESET = "eesvm, default preset"
 ACROSS_IMAGES = "EE-SVM joint calibration w/ sigmoid, across images"

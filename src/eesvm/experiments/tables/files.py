@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from eesvm.experiments.estimates import Estimate
+from eesvm.experiments.tables.estimates import Estimate
 
 # How a number is shown: counts of windows, per cent, differences of both with their sign, ratios.
 COUNT, PERCENT, GAIN, COUNT_GAIN, RATIO = "count", "percent", "gain", "count gain", "ratio"

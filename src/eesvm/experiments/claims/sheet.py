@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from eesvm.experiments.claim_measurements import (
+from eesvm.experiments.claims.measurements import (
     Evidence,
     Find,
     depth,
@@ -34,8 +34,8 @@ from eesvm.experiments.claim_measurements import (
     transfer,
     twice_as_good,
 )
-from eesvm.experiments.claim_rules import CONFIRMED, NOT_CONFIRMED, RULES, UNTESTED, Finding
-from eesvm.experiments.paper_numbers import (
+from eesvm.experiments.claims.rules import CONFIRMED, NOT_CONFIRMED, RULES, UNTESTED, Finding
+from eesvm.experiments.paper import (
     CNN_INDEPENDENT,
     CNN_JOINT,
     DEPTH_REDUCTION,
@@ -46,10 +46,10 @@ from eesvm.experiments.paper_numbers import (
     RECALL,
     REDUNDANT_SHARE,
 )
-from eesvm.experiments.pruning import TINY
-from eesvm.experiments.reproduction_results import FULL, HOG, SMALL
-from eesvm.experiments.table_files import Cell, Column, ResultTable, TableRow
-from eesvm.experiments.window_tables import (
+from eesvm.experiments.reproduction.results import FULL, HOG, SMALL
+from eesvm.experiments.search_study.pruning import TINY
+from eesvm.experiments.tables.files import Cell, Column, ResultTable, TableRow
+from eesvm.experiments.tables.windows import (
     AFFINE,
     ISOTONIC,
     JOINT,

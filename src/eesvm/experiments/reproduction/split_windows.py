@@ -19,8 +19,8 @@ from eesvm.detector.training_windows import (
     fit_descriptor,
     propose_windows,
 )
-from eesvm.experiments.reproduction_results import SMALL
-from eesvm.experiments.splits import Split
+from eesvm.experiments.reproduction.results import SMALL
+from eesvm.experiments.reproduction.splits import Split
 from eesvm.structures import Problem, Windows
 
 Tables = tuple[TrainingWindows, TrainingWindows]  # of training and of test images
