@@ -8,8 +8,9 @@ import pytest
 
 from detector_scenes import CLASSES, quick_options, scenes, shared_cache, trained
 from eesvm import InputError
-from eesvm.cli import demo_scenes, main
+from eesvm.cli import main
 from eesvm.cli.console import Screen
+from eesvm.cli.demo import scenes as demo_scenes
 from eesvm.datasets.scenes import make_scenes
 from eesvm.detector import ExemplarDetector
 from eesvm.detector.class_training import score_class, train_class

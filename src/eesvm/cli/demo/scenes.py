@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from eesvm._support.files import atomic_folder, atomic_write
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.cli.console import Screen
-from eesvm.cli.demo_scenes_report import TABLE_HEADER, TITLE, Judged, introduction, search_table, sections, table_rows
+from eesvm.cli.demo.scenes_report import TABLE_HEADER, TITLE, Judged, introduction, search_table, sections, table_rows
 from eesvm.cli.outputs import write_csv
 from eesvm.cli.stages import report_profile, stage_bar
 from eesvm.datasets import select

@@ -14,7 +14,7 @@ from eesvm.calibration.tables.examples import DigitExample, digit_score_table
 from eesvm.calibration.tables.score_table import write_score_table
 from eesvm.cli.calibrate import fit
 from eesvm.cli.console import Screen
-from eesvm.cli.demo_scores_report import SEARCH_HEADER, Search, demo_page, introduction
+from eesvm.cli.demo.scores_report import SEARCH_HEADER, Search, demo_page, introduction
 from eesvm.cli.outputs import Comparison, report_comparison, report_result, write_calibration, write_comparison
 from eesvm.experiments.tables.windows import ACROSS_IMAGES, OWN_IMAGE, compare_calibrators
 from eesvm.report.figures import coverage, save_png, thresholds_and_scores

@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 
 from eesvm._support.files import check_output_folder
-from eesvm.cli import demo_scenes, demo_scores
 from eesvm.cli.arguments import Parsers, add_verb
 from eesvm.cli.console import Screen
+from eesvm.cli.demo import scenes as demo_scenes
+from eesvm.cli.demo import scores as demo_scores
 
 _HELP = """\
 Scenes with handwritten digits among clutter: an exemplar is trained for every digit of the training scenes, all of a
