@@ -28,8 +28,9 @@ from _common import (
     size,
 )
 from eesvm import CalibrationProblem, solve
+from eesvm._support.figures import save_png
 from eesvm.calibration.search.exhaustive import tree_size
-from eesvm.report.figures import loss_and_bound, save_png
+from eesvm.report.figures import loss_and_bound
 
 
 def main() -> None:

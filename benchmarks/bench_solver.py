@@ -36,8 +36,8 @@ from _solver_sections import (
     is_done,
     real_tasks,
 )
+from eesvm._support.figures import save_png
 from eesvm.calibration.tables.examples import FAMILIES, synthetic_score_table
-from eesvm.report.figures import save_png
 
 PACKAGES = ROOT / ".venv" / "bench"  # highspy and ortools, apart from the rest: ortools wants an older protobuf
 

@@ -18,9 +18,9 @@ import eesvm
 import reference
 from eesvm import CalibrationProblem, Certificate, InputError, load_certificate, save_certificate, solve, verify
 from eesvm.calibration.calibrators import joint
-from eesvm.calibration.certificate import TOLERANCE
 from eesvm.calibration.proofs import walk as proof_walk
 from eesvm.calibration.proofs.certified_bound import certified_bound, common_unit
+from eesvm.calibration.proofs.verify import TOLERANCE
 from eesvm.calibration.ranks import rank
 from eesvm.calibration.search.bounds import max_min_bound
 from eesvm.calibration.tables.examples import synthetic_score_table

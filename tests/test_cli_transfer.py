@@ -18,6 +18,7 @@ from eesvm.datasets import open_dataset, write_coco
 from eesvm.datasets.scenes import make_scenes
 from eesvm.detector import ExemplarDetector
 from eesvm.detector.box_regression import BoxRegressor
+from eesvm.detector.consensus import classes_with_moved_boxes, with_consensus
 from eesvm.detector.model import Ensemble
 from eesvm.images import read_image, read_index_image
 from eesvm.images.masks import rle_to_mask
@@ -30,12 +31,10 @@ from eesvm.transfer.detections import (
     RANDOM,
     WINNER,
     choose_detections,
-    classes_with_moved_boxes,
     hand_on,
     measure_transfer,
     vote_weights,
     why_nothing_compared,
-    with_consensus,
 )
 from eesvm.transfer.files import coco_names, index_image, write_coco_transfer
 

@@ -11,7 +11,8 @@ import pytest
 
 from detector_scenes import quick_options, scenes
 from eesvm import ExemplarSVMs, InputError
-from eesvm._support.tasks import Engine, SerialEngine, in_order, open_engine
+from eesvm._support.dask_tasks import open_engine
+from eesvm._support.tasks import Engine, SerialEngine, in_order
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector import ExemplarDetector
 from eesvm.detector.remote_tasks import score_spans, score_task

@@ -9,6 +9,7 @@ from PIL import Image
 
 from detector_scenes import CLASSES, quick_options, scenes, shared_cache
 from eesvm import CalibrationProblem, InputError
+from eesvm._support.figures import png_bytes
 from eesvm.detector.class_training import score_class, train_class
 from eesvm.detector.training_windows import describe_windows, propose_windows, training_windows
 from eesvm.experiments.figures import drawings as paper_drawings
@@ -18,7 +19,6 @@ from eesvm.experiments.search_study import example_cuts
 from eesvm.experiments.search_study.cuts import cut_problem, find_cut, random_cut
 from eesvm.experiments.search_study.small_trees import BY_BOUND, BY_EQUIVALENCE, difficulty, small_tree
 from eesvm.experiments.tables.detections import JOINT_SIGMOID, PAPER_RULES, compare_rules
-from eesvm.report.figures import png_bytes
 from eesvm.transfer.annotations import annotate
 
 NAMES = [

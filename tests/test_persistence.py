@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eesvm import InputError, JointCalibrator, load_calibration, save_calibration
 from eesvm.calibration.files.calibrations import atomic_folder, atomic_write, check_output_folder, fitted_calibrator
-from eesvm.calibration.problem import CalibrationResult
+from eesvm.calibration.result import CalibrationResult
 
 
 def table(seed=0, n=60, n_exemplars=5, dtype=np.float32):

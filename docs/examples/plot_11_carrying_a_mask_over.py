@@ -13,9 +13,10 @@ import numpy as np
 from eesvm import ExemplarDetector
 from eesvm.datasets import select
 from eesvm.datasets.scenes import make_scenes
+from eesvm.detector.consensus import with_consensus
 from eesvm.detector.options import DetectorOptions
 from eesvm.report.transfer_pictures import superimposed
-from eesvm.transfer.detections import choose_detections, hand_on, measure_transfer, with_consensus
+from eesvm.transfer.detections import choose_detections, hand_on, measure_transfer
 from eesvm.transfer.quality import matched_instances
 
 scenes = make_scenes(n_train=24, n_test=8, classes=("three", "eight"))

@@ -20,12 +20,14 @@ if TYPE_CHECKING:
         Uncalibrated,
     )
     from eesvm.calibration.calibrators.joint import JointCalibrator
-    from eesvm.calibration.certificate import Certificate, verify
+    from eesvm.calibration.certificate import Certificate
     from eesvm.calibration.exact import solve
     from eesvm.calibration.files.calibrations import load_calibration, load_cooccurrence, save_calibration
     from eesvm.calibration.files.certificates import load_certificate, save_certificate
     from eesvm.calibration.frontier import RecallFrontier, recall_frontier
-    from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
+    from eesvm.calibration.problem import CalibrationProblem
+    from eesvm.calibration.proofs.verify import verify
+    from eesvm.calibration.result import CalibrationResult
     from eesvm.detector.detector import ExemplarDetector
     from eesvm.exemplars.lda import ExemplarLDA
     from eesvm.exemplars.single_svm import LinearSVM
@@ -62,7 +64,7 @@ __all__ = [
 _HOMES = {
     "_support.validation": ("InputError",),
     "exemplars.single_svm": ("LinearSVM",),
-    "calibration.certificate": ("Certificate", "verify"),
+    "calibration.certificate": ("Certificate",),
     "calibration.calibrators.cooccurrence": ("CooccurrenceCalibrator",),
     "calibration.exact": ("solve",),
     "calibration.frontier": ("RecallFrontier", "recall_frontier"),
@@ -73,7 +75,9 @@ _HOMES = {
         "Uncalibrated",
     ),
     "calibration.calibrators.joint": ("JointCalibrator",),
-    "calibration.problem": ("CalibrationProblem", "CalibrationResult"),
+    "calibration.problem": ("CalibrationProblem",),
+    "calibration.proofs.verify": ("verify",),
+    "calibration.result": ("CalibrationResult",),
     "calibration.files.certificates": ("load_certificate", "save_certificate"),
     "detector.detector": ("ExemplarDetector",),
     "exemplars.lda": ("ExemplarLDA",),

@@ -3,8 +3,6 @@
 Boxes are (4,) or (n, 4) float64 arrays of x1, y1, x2, y2 in pixels, half-open: a box of one pixel at the origin is
 0, 0, 1, 1. Readers convert whatever their format says. Images are RGB, uint8, (height, width, 3).
 Absent on purpose: behaviour. Reading is the business of `datasets` and `images`, geometry of `boxes`.
-
-Before: nothing. After: `datasets`, `windows`, `detector`, `transfer`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ In: arrays, and everything they depend on. Out: the same arrays when the same tr
 The name of a file is a digest of inputs and parameters, so another descriptor, parameter or format never finds it; a
 file appears whole or not at all, and one that is damaged is computed again.
 Absent on purpose: cleaning up. A folder of checkpoints may be deleted at any time.
-
-Before: `_files`. After: `exemplars`.
 """
 
 from __future__ import annotations

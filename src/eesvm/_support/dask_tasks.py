@@ -8,8 +8,6 @@ Arrays that tasks share are files in a folder that all see, mapped and not copie
 values, they are sent to the workers once.
 Dask pickles what it sends, and runs what it receives: a scheduler belongs on a network that is trusted.
 Absent on purpose: what is computed, and files of models, which this process alone writes.
-
-Before: `engine`; the package `distributed`. After: nothing; `engine.open_engine` imports it where it is wanted.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from eesvm._support.extras import optional_module
-from eesvm._support.tasks import LOCAL, Pending
+from eesvm._support.tasks import LOCAL, Engine, Pending
 from eesvm._support.threads import n_threads
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
@@ -447,3 +445,19 @@ def _size(value: Any) -> int:
     if hasattr(value, "__dataclass_fields__"):
         return sum(_size(getattr(value, name)) for name in value.__dataclass_fields__)
     return int(sizeof(value))
+
+
+@contextmanager
+def open_engine(scheduler: Any, n_workers: int | None = None) -> Iterator[Engine | None]:
+    """The engine that a scheduler stands for, closed in the end; None for None.
+
+    Parameters
+    ----------
+    scheduler : the address of a Dask scheduler; "local" for workers on this machine, as many as `n_workers` or cores;
+        a Dask client or cluster; or an engine, which stays open.
+    """
+    if scheduler is None or isinstance(scheduler, Engine):
+        yield scheduler
+        return
+    with DaskEngine(scheduler, n_workers=n_workers) as engine:
+        yield engine

@@ -2,8 +2,6 @@
 
 In: the name of a module and the extra that brings it. Out: the module, or one sentence that says what to install.
 The core stays small: whoever has a score table installs no image library.
-
-Before: `_validation`. After: `images`, `datasets`.
 """
 
 from __future__ import annotations

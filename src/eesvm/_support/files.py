@@ -4,8 +4,6 @@ In: a path, and whatever the caller writes inside the `with` block. Out: the fin
 Until the block has ended everything lives under a temporary name beside it, so a full disk, a missing permission or
 Ctrl-C leaves what was there before. A folder carries a list of its own files, and only such a folder is ever replaced.
 Absent on purpose: formats. What the files hold is the business of the callers.
-
-Before: `_validation`. After: `score_tables`, `persistence`.
 """
 
 from __future__ import annotations

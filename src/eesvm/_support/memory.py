@@ -6,8 +6,6 @@ is made smaller without a word: descriptors that do not fit are mapped from a te
 smaller blocks, and a calibration that cannot fit is refused with the option that makes it smaller.
 Pages of mapped files do not count: the system takes them back when somebody needs the room.
 Absent on purpose: watching what is really taken.
-
-Before: nothing. After: `training_windows`, `detector_run`.
 """
 
 from __future__ import annotations

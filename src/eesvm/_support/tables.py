@@ -2,8 +2,6 @@
 
 In: a header and rows of texts. Out: the lines of a table, the first column to the left and the others to the right.
 Absent on purpose: what the cells say, and the sentences around a table.
-
-Before: nothing. After: `metrics`, `transfer_quality`.
 """
 
 from __future__ import annotations

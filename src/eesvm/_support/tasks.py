@@ -5,8 +5,6 @@ computes: to take a task, to hand out its result, and to bring a large value to 
 `SerialEngine` computes in this process, task by task; `distributed.DaskEngine` on a cluster. Which engine is at work
 changes no result.
 Absent on purpose: what the tasks are, and Dask, which is imported only where a scheduler is named.
-
-Before: `_validation`. After: `split_training`, `distributed`.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 LOCAL = "local"
@@ -133,21 +130,3 @@ class _Lazy:
         if self._error is not None:
             raise self._error
         return self._value
-
-
-@contextmanager
-def open_engine(scheduler: Any, n_workers: int | None = None) -> Iterator[Engine | None]:
-    """The engine that a scheduler stands for, closed in the end; None for None.
-
-    Parameters
-    ----------
-    scheduler : the address of a Dask scheduler; "local" for workers on this machine, as many as `n_workers` or cores;
-        a Dask client or cluster; or an engine, which stays open.
-    """
-    if scheduler is None or isinstance(scheduler, Engine):
-        yield scheduler
-        return
-    from eesvm._support.dask_tasks import DaskEngine  # needs the extra `distributed`
-
-    with DaskEngine(scheduler, n_workers=n_workers) as engine:
-        yield engine

@@ -2,8 +2,6 @@
 
 In: a path, or arrays and metadata. Out: its arrays and its metadata, or one sentence about what is wrong with the file;
 the bytes of a file, which depend on nothing but what is in it.
-
-Before: `_validation`. After: `exemplar_files`, `exemplar_annotations`, `detector_files`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 In: `n_jobs`, None for one per core that this process may use. Out: limits that hold inside a `with` block, and a loop
 over chunks in threads. Inside `workers` a matrix product takes one thread, because each chunk has products of its own:
 many small products that are spread over threads one by one wait for each other more than they compute.
-
-Before: `_validation`. After: `_linear_svm`, `scoring`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 In: the limits a caller set. Out: for the search, "stop now, because ..."; for the caller, progress and a history.
 Absent on purpose: anything about how solutions are found.
-
-Before: `problem`. After: `heuristics`, `exhaustive`, `algorithm1`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Certificates: a proof of a lower bound that anybody can check without the search that found it.
 
-In: a `CalibrationProblem` and a `CalibrationResult` that carries a `Certificate`. Out: a `Verification`: what the
-thresholds cost and what the certificate proves, both worked out again from the scores, and what does not hold.
-Absent on purpose: anything of a solver, and the proof itself, which `certified_bound` states and computes. Whatever a
-stranger puts into a certificate, it is refused or its bound does not exceed the optimum.
-
-Before: `certified_bound`. After: `certificate_files`.
+In: the arrays of a tree of splits with shares at its leaves. Out: `Certificate`, every array checked; what it proves
+is for `proofs` to say. Whatever a stranger puts into a certificate, it is refused or its bound does not exceed the
+optimum.
 """
 
 from __future__ import annotations
@@ -18,10 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import FloatArray, InputError, check_number
-from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
-from eesvm.calibration.proofs.certified_bound import certified_bound, common_unit
-
-TOLERANCE = 1e-9  # of the loss, and only for weights whose sums float64 rounds: what a claim may exceed its proof by
+from eesvm.calibration.problem import CalibrationProblem
 
 _DTYPES: dict[str, tuple[str, ...]] = {
     "ceiling": ("float32", "float64"),
@@ -166,81 +160,6 @@ class Certificate:
             narrowed = self.split_score.astype(dtype)
         if (narrowed != self.split_score).any():
             raise InputError(f"`split_score` must hold numbers that are a {dtype}, as the scores are")
-
-
-@dataclass(frozen=True)
-class Verification:
-    """What a result is worth by the scores and its certificate alone."""
-
-    is_feasible: bool  # the thresholds meet the recall floor, and their own bounds
-    loss: float  # of the thresholds, recomputed; NaN where they do not fit the problem
-    lower_bound: float  # what the certificate proves, recomputed; 0 where it proves nothing or there is none
-    bound_holds: bool  # whether the result claims no higher bound than that
-    problems: list[str]  # a sentence about everything that does not hold
-
-    @property
-    def is_valid(self) -> bool:
-        """Whether all that the result claims holds: its loss, its bound, and its optimality where it says so."""
-        return not self.problems
-
-
-def verify(problem: CalibrationProblem, result: CalibrationResult) -> Verification:
-    """Check a result against the scores, and its lower bound against its certificate.
-
-    Claims must hold exactly where sums of the negative weights are exact in float64 (counts, quarters, ...). For other
-    weights a loss or a bound may miss what is recomputed by `TOLERANCE` of the loss.
-    """
-    if not isinstance(problem, CalibrationProblem):
-        raise InputError(f"`problem` must be a CalibrationProblem, got {type(problem).__name__}")
-    problems: list[str] = []
-    is_feasible, loss = _judge_thresholds(problem, result, problems)
-    bound = _judge_certificate(problem, result, problems)
-    slack = 0.0 if common_unit(problem.negative_weights) is not None or math.isnan(loss) else TOLERANCE * loss
-    if not abs(result.loss - loss) <= slack and not math.isnan(loss):
-        problems.append(f"the loss is given as {result.loss:.17g}, but the scores say {loss:.17g}")
-    proven = f"{bound:.17g} is proven" if result.certificate is not None else "there is no certificate to prove it"
-    bound_holds = bool(result.lower_bound <= bound + slack)
-    if not bound_holds:
-        problems.append(f"the lower bound is given as {result.lower_bound:.17g}, but {proven}")
-    if result.status == "optimal" and bound + slack < loss:
-        problems.append(f"a loss of {loss:.17g} is given as optimal, but {proven}")
-    return Verification(is_feasible, loss, bound, bound_holds, problems)
-
-
-def _judge_thresholds(
-    problem: CalibrationProblem, result: CalibrationResult, problems: list[str]
-) -> tuple[bool, float]:
-    """Whether the thresholds are allowed, and what they cost."""
-    try:
-        check_number(result.min_recall, "min_recall", above=0, maximum=1)
-        thresholds = problem.check_thresholds(result.thresholds)
-    except InputError as error:
-        problems.append(str(error))
-        return False, math.nan
-    is_feasible, recall = problem.is_feasible(thresholds, result.min_recall), problem.recall(thresholds)
-    if not problem.is_within_bounds(thresholds):
-        problems.append("a threshold is outside of its bounds")
-    elif not is_feasible:
-        problems.append(f"the thresholds have a recall of {recall:g}, below the floor of {result.min_recall:g}")
-    elif not abs(result.recall - recall) <= TOLERANCE:
-        problems.append(f"the recall is given as {result.recall:.17g}, but the scores say {recall:.17g}")
-    return is_feasible, problem.loss(thresholds)
-
-
-def _judge_certificate(problem: CalibrationProblem, result: CalibrationResult, problems: list[str]) -> float:
-    """The bound that is proven, 0 where nothing is."""
-    certificate = result.certificate
-    if certificate is None:
-        return 0.0
-    try:
-        if not isinstance(certificate, Certificate):
-            raise InputError(f"it must be a Certificate, got {type(certificate).__name__}")
-        if certificate.min_recall != result.min_recall:
-            raise InputError(f"it is for a recall of {certificate.min_recall}, not of {result.min_recall}")
-        return certified_bound(problem, certificate)
-    except InputError as error:
-        problems.append(f"the certificate proves nothing: {error}")
-        return 0.0
 
 
 def _check_range(values: NDArray[Any], name: str, minimum: int | None, end: int | None) -> None:

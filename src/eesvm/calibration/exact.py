@@ -1,8 +1,6 @@
 """solve(): one front for every search; the answer always carries its loss, a bound, the gap and why it stopped.
 
 In: a `CalibrationProblem` and limits. Out: a `CalibrationResult` whose thresholds have been checked against the scores.
-
-Before: `algorithm1`, `exhaustive`, `heuristics`, `branching`. After: `joint`.
 """
 
 from __future__ import annotations
@@ -17,9 +15,10 @@ from eesvm._support.threads import workers
 from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.calibration.anytime import ProgressCallback, Run
 from eesvm.calibration.certificate import Certificate
-from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
+from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.proofs.certified_bound import common_unit
 from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, rank, thresholds_to_levels
+from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.search.algorithm1 import ALL_OBSERVATIONS, algorithm1, tree_levels
 from eesvm.calibration.search.bounds import max_min_bound
 from eesvm.calibration.search.branching import ExactSearch

@@ -7,8 +7,6 @@ The least loss never rises when the floor falls: thresholds for a floor are thre
 are solved from the highest down, each from the best thresholds known so far, and everything found serves both ways: a
 solution bounds the loss of every floor that it meets from above, and what is proved for a floor is a lower bound for
 every higher one (docs/maths.md, section 1).
-
-Before: `exact`. After: `report`, `cli`.
 """
 
 from __future__ import annotations
@@ -25,7 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 from eesvm._support.validation import FloatArray, InputError, check_number
 from eesvm.calibration.anytime import Progress, ProgressCallback, relative_gap
 from eesvm.calibration.exact import check_search_options, solve
-from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
+from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.result import CalibrationResult
 
 DEFAULT_FLOORS = (1.0, 0.999, 0.995, 0.99, 0.98, 0.95, 0.9, 0.8, 0.5)
 HARDEST = (0.001, 0.01, 0.05)  # shares of the positives' weight

@@ -1,8 +1,8 @@
-"""The calibration problem and the shape of an answer (sections 3 and 4.1 of the paper).
+"""The calibration problem (sections 3 and 4.1 of the paper).
 
 In: the scores of positive and negative windows under every exemplar, optional weights, forbidden pairs and bounds on
 the thresholds.
-Out: `CalibrationProblem`, which can judge any thresholds in plain numpy, and `CalibrationResult`.
+Out: `CalibrationProblem`, which can judge any thresholds in plain numpy.
 Absent on purpose: searching. Nothing here knows a solver, so it can be trusted to check all of them.
 
 Conventions, decided once:
@@ -16,24 +16,18 @@ Conventions, decided once:
 - Bounds on a threshold win over the rule: it is moved into [lower, upper], which changes neither the positives nor the
   negatives it accepts beyond those that the bounds decide. An exemplar that is needed for nothing beyond what its upper
   bound makes it accept has exactly that bound as its threshold.
-
-Before: nothing; scores come from anywhere. After: `ranks`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm._support.validation import FloatArray, InputError, check_scores, check_weights, row_blocks
-
-if TYPE_CHECKING:  # a certificate is made from a problem: importing it here for real would be a circle
-    from eesvm.calibration.certificate import Certificate
 
 _RECALL_TOLERANCE = 1e-12  # of the total positive weight: 0.95 of 20 windows is 19, not 19.000000000000004
 
@@ -283,44 +277,6 @@ class CalibrationProblem:
         if limits.dtype.kind not in "fiu" or np.isnan(limits).any():
             raise InputError(f"`{name}` must be numbers; +inf switches an exemplar off, NaN means nothing")
         return limits
-
-
-@dataclass(frozen=True)
-class CalibrationResult:
-    """Thresholds together with the evidence of how good they are.
-
-    `lower_bound <= optimum <= loss`; `gap` is `(loss - lower_bound) / loss`. `status` says why the search ended:
-    "optimal", "gap_reached", "time_limit", "node_limit" or "feasible" (a heuristic, or stopped by hand).
-    """
-
-    thresholds: FloatArray  # (E,), +inf for a redundant exemplar
-    loss: float  # as CalibrationProblem.loss computes it
-    lower_bound: float
-    status: str
-    method: str
-    assignment: NDArray[np.intp]  # (P,), the exemplar responsible for each positive, -1 where it is left out
-    recall: float  # share of the positives' weight that is covered
-    n_nodes: int
-    seconds: float
-    history: list[tuple[float, float, float]]  # (seconds, loss, lower bound) whenever one of the two improved
-    statistics: dict[str, Any] = field(default_factory=dict)
-    certificate: Certificate | None = None  # evidence for the lower bound that can be checked without the search
-    min_recall: float = 1.0  # the recall floor that the thresholds were asked to meet
-
-    @property
-    def gap(self) -> float:
-        """(loss - lower_bound) / loss; 0 means proven optimal, up to what rounding of fractional weights gives away."""
-        return (self.loss - self.lower_bound) / self.loss if self.loss > 0 else 0.0
-
-    @property
-    def active(self) -> NDArray[np.bool_]:
-        """(E,) False for the redundant exemplars, whose threshold is +inf: they accept nothing."""
-        return np.asarray(self.thresholds) < np.inf
-
-    @property
-    def n_redundant(self) -> int:
-        """How many exemplars accept nothing."""
-        return int((~self.active).sum())
 
 
 def any_accepts(

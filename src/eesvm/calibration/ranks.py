@@ -10,8 +10,6 @@ negatives above an upper threshold are accepted in every solution, so they leave
 aside as `fixed_loss`. Losses and bounds of a search are without it; `anytime.Run` adds it.
 
 Symbols: `order[j, :delta[p, j]]` is B_j(p), the negatives with s_j(n) >= s_j(p) (docs/maths.md, section 1).
-
-Before: `problem`. After: `bounds`, `heuristics`, `exhaustive`, `algorithm1`.
 """
 
 from __future__ import annotations

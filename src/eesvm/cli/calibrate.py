@@ -13,10 +13,11 @@ import time
 from eesvm._support.files import atomic_folder, check_output_folder
 from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.joint import JointCalibrator
-from eesvm.calibration.certificate import verify
 from eesvm.calibration.exact import METHODS
 from eesvm.calibration.frontier import RecallFrontier, recall_frontier
-from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
+from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.proofs.verify import verify
+from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.tables.fit import fit_table, split_table
 from eesvm.calibration.tables.score_table import ScoreTable, read_score_table
 from eesvm.calibration.tables.threshold_bounds import read_bounds

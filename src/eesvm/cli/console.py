@@ -16,7 +16,7 @@ from rich.table import Table
 
 from eesvm.calibration.anytime import Progress as SearchState
 from eesvm.calibration.anytime import ProgressCallback
-from eesvm.calibration.problem import CalibrationResult
+from eesvm.calibration.result import CalibrationResult
 
 _STATUS_TEXTS = {
     "optimal": "proven",

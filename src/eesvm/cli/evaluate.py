@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eesvm._support.extras import MissingPackageError
+from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
 from eesvm._support.validation import InputError
 from eesvm.cli.arguments import Parsers, add_verb, number
@@ -32,7 +33,7 @@ from eesvm.metrics import (
     evaluate_detections,
 )
 from eesvm.metrics.detection_files import locate_detections, read_annotation_ids, read_detections
-from eesvm.report.figures import detection_curves, save_png
+from eesvm.report.figures import detection_curves
 from eesvm.structures import Dataset, Detections
 
 _EVERY = "all"

@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.joint import JointCalibrator
-from eesvm.calibration.certificate import Verification
 from eesvm.calibration.files.calibrations import save_calibration
 from eesvm.calibration.files.certificates import save_certificate
 from eesvm.calibration.frontier import RecallFrontier, share_text
-from eesvm.calibration.problem import CalibrationProblem, CalibrationResult, any_accepts
+from eesvm.calibration.problem import CalibrationProblem, any_accepts
+from eesvm.calibration.proofs.verify import Verification
+from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.tables.fit import summarise_exemplars
 from eesvm.calibration.tables.score_table import ScoreTable
 from eesvm.cli.console import Screen, amount, duration, percent, result_facts
 from eesvm.experiments.tables.windows import JOINT, WindowComparison, WindowTables
-from eesvm.report.figures import loss_and_bound, plot_recall_frontier, precision_recall_curves, save_png
+from eesvm.report.figures import loss_and_bound, plot_recall_frontier, precision_recall_curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

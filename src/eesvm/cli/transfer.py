@@ -27,6 +27,7 @@ from eesvm.cli.outputs import write_csv
 from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.datasets import FORMATS
 from eesvm.datasets.problems import reason
+from eesvm.detector.consensus import classes_with_moved_boxes, with_consensus
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.training_windows import StageProgress
 from eesvm.images.files import write_image, write_picture
@@ -37,11 +38,9 @@ from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Proble
 from eesvm.transfer.detections import (
     ImageDetections,
     choose_detections,
-    classes_with_moved_boxes,
     hand_on,
     measure_transfer,
     why_nothing_compared,
-    with_consensus,
 )
 from eesvm.transfer.files import (
     MOST_MASKS,

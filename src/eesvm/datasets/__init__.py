@@ -3,8 +3,6 @@
 In: a path with PASCAL VOC, ILSVRC, COCO or YOLO annotations, or just images. Out: a `Dataset` of images that are read
 when they are needed, instances with half-open boxes, splits, and every problem that was met on the way.
 `scenes` makes a dataset without any file; `fetch` downloads official ones.
-
-Before: `structures`, `images`, `masks`. After: `windows`.
 """
 
 from __future__ import annotations

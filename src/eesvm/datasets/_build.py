@@ -4,8 +4,6 @@ In: boxes, class names, image files and complaints of a reader. Out: `Instance`s
 in the end a `Dataset` with the list of its problems. One bad file never ends a run: it is left out and listed; with
 `strict` the first problem is an `InputError` instead.
 Absent on purpose: formats.
-
-Before: `structures`, `images`. After: the readers.
 """
 
 from __future__ import annotations

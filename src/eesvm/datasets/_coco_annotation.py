@@ -3,8 +3,6 @@
 In: the JSON object of an annotation, with the picture and the class that its ids lead to. Out: an `Instance`, or None
 and a problem. Polygons become compact arrays; what cannot be used of them is left out and named.
 Absent on purpose: ids, which `coco` follows.
-
-Before: `_build`, `masks`. After: `coco`.
 """
 
 from __future__ import annotations

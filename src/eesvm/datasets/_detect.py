@@ -3,8 +3,6 @@
 In: a file or folder. Out: the name of the one format whose signs are there. Signs of two formats are an error that
 names them both; without any, the error says what was looked for.
 Absent on purpose: reading.
-
-Before: the readers. After: `datasets`.
 """
 
 from __future__ import annotations

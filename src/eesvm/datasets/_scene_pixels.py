@@ -4,8 +4,6 @@ In: sizes, patches of opacity and a stream of random numbers. Out: RGB images as
 Training and test scenes are cut from different halves of the photographs. Resampling is plain numpy; decoding the two
 JPEG files is not, and another decoder may move a value by one or two.
 Absent on purpose: where things are; see `scenes`.
-
-Before: `_scene_glyphs`. After: `scenes`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ stands before it (val/1). Boxes x, y, width, height become x, y, x + width, y + 
 lengths become masks that are drawn when they are asked for; keypoints go to the metadata as name: [x, y, visibility].
 What `write_coco` adds (parts, pose, splits, ...) is read back.
 Absent on purpose: captions, panoptic segments, licences.
-
-Before: `_build`, `_tree`, `_coco_annotation`. After: `datasets`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ In: a name such as "voc2007" and a folder. Out: the dataset below that folder, r
 that was cut off goes on where it stopped, also in a later call; an archive is unpacked only if its SHA-256 is the
 known one; the folder of the dataset appears whole or not at all. Nothing is downloaded unless this is called.
 Absent on purpose: datasets behind a login (ILSVRC), mirrors, which `base_url` names.
-
-Before: `_files`, `_download`. After: `cli`.
 """
 
 from __future__ import annotations

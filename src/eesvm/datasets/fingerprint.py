@@ -3,8 +3,6 @@
 In: a dataset. Out: a hash of the content of every image, and one of all annotations, masks included. A file that was
 renamed or touched has the same hash; one that was changed has another.
 Absent on purpose: judging anything. An image that cannot be read has a hash that says so.
-
-Before: `structures`, `datasets`. After: `detector_run`.
 """
 
 from __future__ import annotations
@@ -20,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from eesvm._support.validation import InputError
+from eesvm.datasets.plain_json import plain_json
 from eesvm.structures import Dataset, ImageRecord, Instance
-from eesvm.transfer.annotations import plain_json
 
 
 @dataclass(frozen=True)

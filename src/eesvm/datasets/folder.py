@@ -3,8 +3,6 @@
 In: a folder, or one image file. Out: a `Dataset` without instances. Images are called by their paths in the folder
 without ending, or with it where several would be called the same. Folders called train, test and the like make
 splits; the name of any other folder that holds images becomes the `label` in the metadata of its images.
-
-Before: `_build`, `_tree`. After: `datasets`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 In: a `Dataset`. Out: `Summary`, counts that can be printed or written as JSON, and smaller datasets by split, class
 or image.
 Absent on purpose: pixels. Nothing here opens an image.
-
-Before: `structures`. After: `cli`, `experiments`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 In: any value. Out: the same of None, texts, truth values, numbers, lists and objects with texts as keys.
 Absent on purpose: reading it back; what became a text stays one.
-
-Before: nothing. After: `writers`, `exemplar_annotations`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The policy on bad images: one of them never ends a run.
 
 In: a `Problem` that a stop met. Out: it is raised, listed or logged, as the caller of that stop asked for.
-
-Before: `structures`. After: `windows`, `descriptors.stream`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ The objects are real handwriting in varied size, rotation, slant, contrast and c
 rest is photograph, other digits and letters, which are nobody's class. Training and test scenes share neither a digit
 image nor a piece of photograph. Shapes depend on numpy alone, colours also on the JPEG decoder.
 Absent on purpose: realism. It is a detection problem that fits into a test, not a picture of the world.
-
-Before: `structures`, `_scene_pixels`. After: `windows`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ xmin, ymin, xmax, ymax of a file becomes the half-open xmin - 1, ymin - 1, xmax,
 read with `first_pixel=0`. Object i of a file owns the pixels i + 1 of its SegmentationObject image. Tags without a
 place in `Instance` become metadata.
 Absent on purpose: SegmentationClass, person layout and action scores.
-
-Before: `_build`, `_tree`, `_voc_xml`, `_image_sets`. After: `datasets`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 In: an `ImageRecord`. Out: its XML annotation, the image that numbers its objects, the lines of a list. Metadata whose
 key is a tag name becomes a tag, anything else an <attribute> with name and value, as CVAT writes it.
 Absent on purpose: files; `writers` puts them in place.
-
-Before: `structures`, `_image_sets`. After: `writers`.
 """
 
 from __future__ import annotations

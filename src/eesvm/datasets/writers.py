@@ -6,8 +6,6 @@ format has a place for is written there; COCO keeps all else under keys of its o
 PNG. VOC holds at most 254 masks in an image, and a pixel belongs to one object: where masks overlap, the later one
 has it.
 Absent on purpose: YOLO, which cannot hold parts, metadata or masks with holes.
-
-Before: `masks`, `_files`, `_voc_writer`, `_plain_json`. After: `transfer`, `cli`.
 """
 
 from __future__ import annotations

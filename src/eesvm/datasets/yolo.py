@@ -5,8 +5,6 @@ line is `class cx cy width height`, all in shares of the image, or `class x1 y1 
 mask and box; one more number after a box is its `confidence`, and with `kpt_shape` in data.yaml keypoints follow. An
 image without a text file has no objects: that is the convention of the format.
 Absent on purpose: rotated boxes as such; their four corners are read as a polygon.
-
-Before: `_build`, `_tree`, `_yolo_config`, `masks`. After: `datasets`.
 """
 
 from __future__ import annotations

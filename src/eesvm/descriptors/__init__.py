@@ -3,8 +3,6 @@
 In: an RGB image and (n, 4) boxes. Out: float32 (n, d). `make_descriptor` makes one by name; `describe_dataset` runs it
 over many images, with a `DescriptorCache` if wanted; `MeanNormScaler` and `PCA` may follow, put together by
 `Transformed`.
-
-Before: `windows`. After: exemplars.
 """
 
 from __future__ import annotations

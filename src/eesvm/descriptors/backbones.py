@@ -5,8 +5,6 @@ pixels into those layers. Any tensor of the graph can be a layer; what no layer 
 A file must take one float32 input (n, 3, h, w); sides and n may be fixed or free. It runs on a GPU where onnxruntime
 has one. Nothing random happens inside, and the same machine gives the same numbers for any number of threads.
 Absent on purpose: training.
-
-Before: `descriptors.pretrained`, `descriptors.onnx_files`. After: `descriptors.cnn`.
 """
 
 from __future__ import annotations

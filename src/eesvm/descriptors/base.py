@@ -4,8 +4,6 @@ A descriptor turns windows of an image into rows of numbers. It has `describe(im
 (n, d) for an RGB uint8 image and (n, 4) half-open xyxy boxes; `dimension`, which is d; and `parameters()`, a
 JSON-able dictionary of everything that the numbers depend on besides the image and the boxes: equal parameters mean
 equal numbers, so they are what a cache files results under.
-
-Before: `boxes`, `_validation`. After: `descriptors.cnn`, `descriptors.hog`, `descriptors.transforms`.
 """
 
 from __future__ import annotations

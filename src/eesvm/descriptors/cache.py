@@ -9,8 +9,6 @@ written under a temporary name and moved into place, so two processes may write 
 nothing half done; an entry that is cut short or damaged is noticed, dropped and computed again. Where nothing can be
 written, a full disk say, that is logged once and the arrays are still returned.
 Absent on purpose: locks, and pickle.
-
-Before: `_files`, `descriptors.pretrained` (for the default folder). After: `descriptors.stream`.
 """
 
 from __future__ import annotations

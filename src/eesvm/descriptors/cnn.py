@@ -9,8 +9,6 @@ the network's input size, the mean colour outside the image, and goes through th
 Its levels are written "layer@grid", joined by "+": "head@1+stride_16@3" is the mean of `head` over the window (1280
 numbers) followed by the means of `stride_16` over the 3 x 3 cells of the window (9 x 112 numbers, row by row, all
 channels of a cell together). Each level is rooted (sign(x) |x|^power) and scaled to length 1 on its own.
-
-Before: `descriptors.backbones`, `descriptors.pooling`, `descriptors.resampling`. After: `descriptors`.
 """
 
 from __future__ import annotations

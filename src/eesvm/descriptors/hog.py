@@ -8,8 +8,6 @@ and a ring of cells around the window takes part in the normalisation only.
 "integral" takes the gradients of the whole image once and sums them from an integral image: several times faster; each
 pixel counts in the cell that it lies in, and large windows keep fine texture.
 Absent on purpose: any dependency beyond numpy and numba: this descriptor works in the core.
-
-Before: `descriptors.resampling`, `descriptors.pooling`. After: `descriptors`.
 """
 
 from __future__ import annotations

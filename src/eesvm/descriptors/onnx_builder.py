@@ -14,8 +14,6 @@ way has a readable name and can be asked for as an output:
 
 The weights were trained in TensorFlow, so a stride of 2 pads as TensorFlow does: the odd pixel at the bottom and right.
 Lite means ReLU6 everywhere, no squeeze-and-excitation, and a stem and a head that do not grow with the network.
-
-Before: `descriptors.torch_weights`. After: `descriptors.backbones`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ inside each cell of a grid laid over it, (n, rows * columns * c). A map is read 
 a window counts fractions of cells, so nothing is rounded and a window that moves a little changes its means a little.
 A grid cell smaller than one cell of the map is widened to one around its centre, which makes it a linear interpolation
 there, and is then moved inside the map.
-
-Before: nothing. After: `descriptors.cnn`, `descriptors.hog`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ TensorFlow) and are converted on first use: the file must have the expected SHA-
 give, on a fixed picture, the logits that torch gives with the same weights; a loader that ignores strides fails there.
 The result is kept in a cache folder under a name that holds its own hash, so a damaged file is noticed and made again.
 Absent on purpose: downloads.
-
-Before: `descriptors.onnx_builder`, `_files`. After: `descriptors.backbones`.
 """
 
 from __future__ import annotations

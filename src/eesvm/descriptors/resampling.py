@@ -5,8 +5,6 @@ for growing and shrinking: a triangle, as wide as two source pixels or two targe
 shrinking averages and growing interpolates linearly (the rule of Pillow's `BILINEAR`). A target pixel whose centre lies
 outside the image becomes `fill`, or, without one, repeats the border.
 Absent on purpose: rotation, and any dependency beyond numba, so that HOG works in the core.
-
-Before: `_validation`. After: `descriptors.hog`, `descriptors.cnn`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ images are under way at a time, so memory does not grow with their number. With 
 from disk without even decoding the file, and a run that was killed goes on where it stopped. A bad image is skipped
 and listed.
 Absent on purpose: stacking everything into one table, which is what would not fit.
-
-Before: `images`, `descriptors.base`, `descriptors.cache`. After: `descriptors`.
 """
 
 from __future__ import annotations

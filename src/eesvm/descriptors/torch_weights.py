@@ -6,8 +6,6 @@ function that rebuilds a tensor and the storage types, and anything else is refu
 into storages: offset and **strides** are honoured, because weights that come from another framework are often stored
 transposed and would otherwise load silently wrong.
 Absent on purpose: whole modules, optimisers, quantised or sparse tensors.
-
-Before: `_validation`. After: `descriptors.onnx_builder`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ In: rows (n, d). Out: rows. Both are fitted on a sample of rows, remember plain 
 back without pickle. `Transformed` puts them behind a descriptor and is a descriptor itself, whose parameters name the
 fitted arrays, so that a cache never confuses two fits.
 Absent on purpose: anything that looks at labels.
-
-Before: `descriptors.base`, `_files`, `_readers.npz`. After: `descriptors`.
 """
 
 from __future__ import annotations
@@ -17,9 +15,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from eesvm._support.archives import load_named_arrays
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError, check_number, check_table, row_blocks
-from eesvm.calibration.tables.npz import load_named_arrays
 from eesvm.descriptors.base import Descriptor, Image, Rows
 
 

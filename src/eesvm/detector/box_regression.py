@@ -5,8 +5,6 @@ In: the training windows that overlap an object of a class, their descriptors an
 strongly it is held back is chosen by how well it does on images that it was not fitted to. Where it is not clearly
 better there than leaving boxes as they are, there is none.
 Absent on purpose: scores, which stay those of the window as it was proposed, and exemplars, who stay the winners.
-
-Before: `training_windows`. After: `detector_model`, `detector_run`.
 """
 
 from __future__ import annotations

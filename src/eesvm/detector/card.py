@@ -2,8 +2,6 @@
 
 In: the classes of a model, its options, inputs and the hashes of its files. Out: `model.json` and `MODEL.md`.
 Absent on purpose: reading it, which `detector_files` does.
-
-Before: `detector_model`. After: `detector_files`.
 """
 
 from __future__ import annotations

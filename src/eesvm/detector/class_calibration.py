@@ -5,8 +5,6 @@ winning exemplar each (equation 1 of the paper; with `pooling` the mean of the f
 winner stays the best). "joint" and "joint-sigmoid" are one search, of which the first uses the thresholds alone.
 Redundant exemplars, which accept no positive under the joint thresholds, are left out there.
 Absent on purpose: training, searching, files.
-
-Before: `class_training`, `calibration`. After: `detector`.
 """
 
 from __future__ import annotations

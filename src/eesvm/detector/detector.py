@@ -5,9 +5,6 @@ an exemplar per object, box regression, scores, calibration, suppression. Each s
 `training_windows`, `train_class`, `regress_boxes`, `score_class`, `calibrate_class`, `score_image` are what `fit` and
 `predict` are made of.
 Absent on purpose: arithmetic of its own.
-
-Before: `training_windows`, `class_training`, `class_calibration`, `detector_model`, `detector_run`, `detector_files`.
-After: `transfer`, `cli`.
 """
 
 from __future__ import annotations
@@ -25,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from eesvm._support.dask_tasks import open_engine
 from eesvm._support.memory import MemoryPlan, bytes_of
-from eesvm._support.tasks import open_engine
 from eesvm._support.validation import InputError, NotFittedInputError
 from eesvm.descriptors import DescriptorCache, describe_dataset
 from eesvm.descriptors.base import Descriptor

@@ -11,8 +11,6 @@ In: a trained model. Out: the folder, and the model again. Each part is a functi
 one that reads them, so that training can keep what it has finished (`detector_run`). Score table and joint calibration
 are in the formats of `eesvm calibrate`, so `eesvm verify` checks the proof of a class.
 Absent on purpose: pickle.
-
-Before: `exemplar_files`, `calibrator_files`, `exemplar_annotations`, `persistence`, `detector_card`. After: `detector`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 In: options, the hashes of a dataset, and the parameters of the plain descriptor. Out: for every part a name that is the
 same exactly when the same inputs and options would make the same part. They are known before anything is computed.
-
-Before: `detector_options`, `dataset_fingerprint`. After: `detector_run`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ In: the classes of a model, a calibrator by name, and the boxes and descriptors 
 winners of all classes by one matrix product, boxes moved to where the class's regression puts them, and after
 suppression `Detections`, whose exemplars are numbered through the whole model.
 Absent on purpose: images, training, files.
-
-Before: `class_calibration`, `box_regression`, `boxes`. After: `detector`, `detector_files`.
 """
 
 from __future__ import annotations

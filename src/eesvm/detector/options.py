@@ -8,8 +8,6 @@ and as plain values again. Every option has a dotted name, `training.C`, which i
 
 Absent on purpose: doing anything with them, and options that say how to run rather than what comes out (`n_jobs`
 excepted, which changes no result).
-
-Before: `windows`, `descriptors`, `exemplars`, `calibration`. After: `training_windows`, `detector`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 In: arguments that can be pickled. Out: results that can. Each task is a plain function that calls the same functions as
 a training on one machine, with the same rows in the same blocks, so that its numbers are the same to the bit.
 Absent on purpose: who computes them, and when (`split_training`).
-
-Before: `training_windows`, `class_training`, `class_calibration`. After: `split_training`.
 """
 
 from __future__ import annotations

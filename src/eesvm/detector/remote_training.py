@@ -6,8 +6,6 @@ the blocks in which `ExemplarSVMs.fit` trains them; scores in the blocks of `sco
 The table of descriptors, of which the negatives are rows, goes to each worker once: as a file that all of them map
 where they see the cache folder, else as a copy. Where they do not see it, windows and descriptors travel back.
 Absent on purpose: arithmetic (`split_tasks`), and parts of models: what is there already is never asked for.
-
-Before: `engine`, `split_tasks`. After: `detector_run`.
 """
 
 from __future__ import annotations

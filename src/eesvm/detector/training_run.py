@@ -7,8 +7,6 @@ were is read, not made; so a run that was killed goes on, a second run does noth
 depends on it.
 Absent on purpose: what the parts are (`training_windows`, `class_training`, `box_regression`, `class_calibration`), and
 how their making is shared out where there is an engine (`split_training`).
-
-Before: `detector_files`, `detector_keys`, `run_folder`, `split_training`. After: `detector`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ that can be read, the ground-truth boxes among them, and for any class which win
 its negatives. Whoever wants to compare trainers or calibrators makes it once.
 Scaling and PCA are fitted to proposals of some random images, and belong to the descriptor from then on.
 Absent on purpose: training, and what is kept where: a `DescriptorCache` keeps windows and descriptors between runs.
-
-Before: `windows`, `descriptors`, `detector_options`. After: `class_training`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ looks at a batch of images with the current exemplars: negatives that score abov
 join it, the highest first; the exemplar is trained on its cache, and keeps its support and some of the nearest others.
 It has enough when all images in a row gave it nothing new.
 Absent on purpose: a proof. A cache that is smaller than the support gives another SVM than all negatives would.
-
-Before: `exemplars`. After: `mining`.
 """
 
 from __future__ import annotations

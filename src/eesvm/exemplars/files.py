@@ -4,8 +4,6 @@ In: a fitted `ExemplarSVMs` or `ExemplarLDA`, and the identity of every exemplar
 at all, and from it an estimator that scores as the saved one and knows its `exemplars_`.
 Everything is checked when it is read: the format number, the names, dtypes, shapes and values of the arrays, and the
 JSON field by field. Absent on purpose: pickle, which runs the code of whoever wrote the file.
-
-Before: `exemplars`, `exemplar_lda`, `_files`. After: `detector`, `cli`.
 """
 
 from __future__ import annotations

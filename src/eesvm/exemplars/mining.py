@@ -9,8 +9,6 @@ ends when there are none, so it *is* hard-negative mining, with a proof. "cached
 it: every exemplar has a cache of its own, filled from one batch of images after another, trained on and trimmed; it is
 here for comparison, and for sources that are slow to read again.
 Absent on purpose: reading images, proposing windows, describing them.
-
-Before: `exemplars`, `boxes`, `structures`. After: `detector`.
 """
 
 from __future__ import annotations

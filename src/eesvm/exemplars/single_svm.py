@@ -5,8 +5,6 @@ vector and bias. The recipe: hinge, C 1e-3, positives count twice, bias feature 
 window that scores above -1.0001 joins the cache, and with every 2,000 new ones the SVM is trained again on the cache
 and what scores below -1.2 is dropped. Descriptors should have a mean length of 20; scaling them is up to the caller.
 Absent on purpose: another solver. The cache is small, so scikit-learn's liblinear does.
-
-Before: `rows`, `scoring`. After: `exemplars`, as a prior.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ where the paper prints them, the values of its ten `CLASSES`; and the figures of
 Counts are numbers of windows, precisions and recalls are per cent, both as printed. Means of tables 1 and 4 are
 printed in thousands.
 Absent on purpose: anything that was measured here.
-
-Before: `window_tables`, for the names of rows. After: `paper_tables`, `claims`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 In: annotated training images. Out: an ONNX file that `make_descriptor` and `eesvm train` take as a backbone, with a
 card and learning curves beside it. It needs `eesvm[torch]`; nothing outside this package imports torch, and neither
 does this package before `finetune` is called.
-
-Before: `windows`, `descriptors`, `detector_options`. After: `cli`.
 """
 
 from __future__ import annotations

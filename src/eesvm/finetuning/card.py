@@ -4,8 +4,6 @@ In: facts of a run. Out: `NAME.json` for programs and `NAME.md` for people, besi
 `NAME.png`. The card has hashes of the images, the annotations, the weights it started from and the ONNX file, so that
 anybody can see whether two networks are the same and a finished run is not repeated.
 Absent on purpose: torch.
-
-Before: `_files`, `finetuning.curves`. After: `finetuning.run`.
 """
 
 from __future__ import annotations
@@ -19,11 +17,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_write
 from eesvm._support.version import __version__
 from eesvm.finetuning.curves import learning_curves
 from eesvm.finetuning.options import FinetuneOptions
-from eesvm.report.figures import save_png
 
 if TYPE_CHECKING:
     from eesvm.finetuning.training import TrainingState

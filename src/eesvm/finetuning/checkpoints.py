@@ -5,8 +5,6 @@ of its run, a hash of everything that the result depends on, so a run with other
 it. It is safetensors, never pickle. What it holds is enough to go on bit by bit: weights, best weights, momentum, and
 the number of batches that are done, which stands for the sampler and for random numbers: both start anew from the seed
 and that number at every batch.
-
-Before: `_files`, `_tensors`. After: `finetuning.training`.
 """
 
 from __future__ import annotations

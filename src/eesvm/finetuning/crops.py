@@ -4,8 +4,6 @@ In: images and batches of windows. Out: float32 RGB pixels (n, side, side, 3), w
 when the trained network describes windows. Several threads work on a batch, and the next one is made while the network
 is busy with this one. Images stay decoded in memory up to a limit.
 Absent on purpose: colours and mirroring, which happen where the network runs.
-
-Before: `descriptors.cnn`, `descriptors.resampling`, `finetuning.windows_sampler`. After: `finetuning.training`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ In: images and batches of windows. Out: float32 pixels (n, 3, side, side) on the
 `descriptors.resampling`, written as two matrix products per image. A GPU that had to wait for the cores to warp windows
 would be idle most of the time. Images stay on the device, as bytes, up to a limit.
 Absent on purpose: colours and mirroring, which `finetuning.training` does.
-
-Before: `finetuning.crops`, `finetuning.runtime`. After: `finetuning.training`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 In: the epochs of a training. Out: a matplotlib `Figure`: the loss of training and held-out windows, and below it what
 share of the held-out windows gets its class and how well each class is ranked. The epoch whose weights were kept is
 marked. Matplotlib is imported when the picture is drawn, without pyplot.
-
-Before: nothing. After: `finetuning.run`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ gives the same maps as the ONNX model that `descriptors.onnx_builder` writes fro
 goes back through that builder. A stride of 2 pads as TensorFlow does, the odd pixel at the bottom and right.
 `WindowClassifier` takes the mean of a body's map, and adds dropout, a hidden layer if wanted, and one score per class.
 Absent on purpose: the classifier of ImageNet, squeeze-and-excitation and whatever else the Lite networks leave out.
-
-Before: `descriptors.onnx_builder`, `descriptors.torch_weights`. After: `finetuning.training`, `finetuning.export`.
 """
 
 from __future__ import annotations

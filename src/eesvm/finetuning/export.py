@@ -6,8 +6,6 @@ otherwise. EfficientNet-Lite goes through `descriptors.onnx_builder` and has the
 another module goes through torch's own exporter and has `map` (where it gives one), `features`, `hidden` and `logits`.
 Before anything is written the model has to give what torch gives, on a crop and on a larger picture.
 Absent on purpose: files; the caller writes them whole or not at all.
-
-Before: `finetuning.efficientnet_torch`, `descriptors.onnx_builder`. After: `finetuning.run`.
 """
 
 from __future__ import annotations

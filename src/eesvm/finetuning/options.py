@@ -5,8 +5,6 @@ R-CNN's: 32 windows with IoU >= 0.5 with an object, which have its class, and 96
 not have: the learning rate falls along a cosine, the statistics of batch normalisation stay those of ImageNet, and
 held-out images decide how long it takes.
 Absent on purpose: torch, and options of how to run (device, threads), which are arguments of `finetune`.
-
-Before: `detector_options`. After: everything else in `finetuning`.
 """
 
 from __future__ import annotations

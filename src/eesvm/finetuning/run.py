@@ -4,8 +4,6 @@ In: annotated images, options, and where the network goes. Out: the ONNX file, i
 `FinetuneResult`. Killed and started again, it goes on from the last checkpoint, which lies in a folder beside the file;
 started again after it has finished, it does nothing.
 Absent on purpose: torch at import; it is loaded when `finetune` is called.
-
-Before: everything else in `finetuning`. After: `cli`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 In: what was asked for. Out: a `Runtime`: device, name, threads, and the precision of its products; and torch's own
 settings for as long as a training lasts.
-
-Before: `_validation`. After: `finetuning.crops_torch`, `finetuning.training`.
 """
 
 from __future__ import annotations

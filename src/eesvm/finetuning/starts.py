@@ -2,8 +2,6 @@
 
 In: options, perhaps a torch module. Out: a `Start`: the body, what is known about it, and how its pixels are
 normalised; and the `WindowClassifier` that is put on top of it.
-
-Before: `finetuning.efficientnet_torch`, `descriptors.pretrained`. After: `finetuning.run`.
 """
 
 from __future__ import annotations

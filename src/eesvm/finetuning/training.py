@@ -7,8 +7,6 @@ is every random number, so a run that goes on from a checkpoint ends with the sa
 interrupted, on the same machine with the same number of threads. On a GPU products are of bfloat16 where it has that.
 When a loss is not a number any more, training ends with the best weights it had.
 Absent on purpose: where windows come from, and files other than the checkpoint.
-
-Before: `finetuning.efficientnet_torch`, `finetuning.crops_torch`, `finetuning.checkpoints`. After: `finetuning.run`.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ after batch k asks for batch k + 1.
 A window shows the object that it overlaps most, if that is by at least `positive_overlap`. What overlaps a difficult
 object or a group by as much, and no other object, is neither an object nor background and takes no part.
 Absent on purpose: pixels, and torch.
-
-Before: `windows`, `boxes`, `finetuning.options`. After: `finetuning.crops`, `finetuning.training`.
 """
 
 from __future__ import annotations

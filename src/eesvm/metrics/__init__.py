@@ -3,8 +3,6 @@
 In: labels and scores of windows, or annotated images and detections in them. Out: numbers, curves, reports.
 `windows` knows no boxes (tables 1 and 2 of the paper); `detections` is average precision as VOC, ILSVRC and COCO define
 it, and `errors` says what went wrong where.
-
-Before: `calibration`, `boxes`, `structures`. After: `experiments`, `report`, `cli`.
 """
 
 from eesvm.metrics.detections import (

@@ -17,8 +17,6 @@ and VOC files of others may lack it.
   from 1 and include both ends: x1 + 1, y1 + 1, x2, y2. Corners are rounded in their last bits.
 
 Absent on purpose: masks and parts that were carried over; see `transfer`.
-
-Before: `structures`, `boxes`, `_files`. After: `cli`.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ the earlier row. A second hit on an object is a false positive; difficult object
 held against anybody (`_matching` says precisely who takes what). Images without detections count: their objects are
 missed.
 Absent on purpose: suppression of overlapping detections, see `boxes.nms`; the blacklist of ILSVRC's validation set.
-
-Before: `_tables`, `_matching`, `_coco`, `windows`, `_markdown`. After: `experiments`, `report`, `cli`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ A false positive is, in this order (after Hoiem, Chodpathumwan and Dai: Diagnosi
 Difficult objects are objects here, crowds are not; detections that the protocol ignores are no errors. The best-scoring
 detections are the first N of a class with N objects: a perfect detector would find all of them with these, so
 weaknesses are not drowned in a long tail of low scores.
-
-Before: `_tables`, `_matching`, `_markdown`. After: `report`, `cli`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ here they ignore what would not be a hit.
 Crowds come last, in both: what no object decides is ignored where a crowd region of its class covers at least `iou` of
 the detection's own area (COCO's measure, as such a region is larger than any right answer). Were they equal partners, a
 perfect hit within a crowd would always belong to the crowd.
-
-Before: `_tables`. After: `detections`, `errors`.
 """
 
 from __future__ import annotations

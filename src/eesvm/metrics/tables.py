@@ -5,8 +5,6 @@ and one per detection, both image by image in the order of the truth, with integ
 be evaluated is refused here: an image that the truth does not have, NaN, columns of different lengths. Detections of a
 class that the truth does not know are set aside and counted.
 Absent on purpose: which detection found which object; see `_matching`.
-
-Before: `structures`, `boxes`. After: `_matching`, `_coco`.
 """
 
 from __future__ import annotations

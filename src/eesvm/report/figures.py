@@ -4,21 +4,16 @@ recall of windows and of detections, coverage.
 In: plain arrays and results. Out: matplotlib `Figure` objects, and their PNG bytes or files.
 Matplotlib is imported when a picture is drawn, without pyplot: no window, no global state, no effect on other plots.
 Absent on purpose: numbers that are not in the arguments; a picture shows, it does not compute results.
-
-Before: `calibration`, `metrics`. After: `demo_page`, `cli`.
 """
 
 from __future__ import annotations
 
-import io
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._support.files import atomic_write
 from eesvm._support.validation import FloatArray
 from eesvm.calibration.frontier import RecallFrontier
 from eesvm.calibration.problem import CalibrationProblem
@@ -209,19 +204,6 @@ def coverage(assignment: ArrayLike, active: ArrayLike) -> Figure:
     title = f"{n_busy:,} of {len(order):,} exemplars are responsible for the positives{left_out}"
     axes.set_title(title, loc="left", fontsize=11)
     return figure
-
-
-def png_bytes(figure: Figure) -> bytes:
-    """The picture as PNG, without a date or a version inside: the same figure gives the same bytes."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", metadata={"Software": None})
-    return buffer.getvalue()
-
-
-def save_png(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write the picture as PNG, whole or not at all."""
-    with atomic_write(path) as handle:
-        handle.write(png_bytes(figure))
 
 
 def _canvas(height: float = 4.2) -> tuple[Figure, Axes]:

@@ -5,8 +5,6 @@ annotated, every detection is judged and every missed object listed; where they 
 are left out, and a note says so. So it is with what a model has not kept: training scores, the history of a search.
 Detections in images that the dataset does not have, or by exemplars that the model does not have, are refused.
 Absent on purpose: detecting (`detector`) and looks (`report_page`).
-
-Before: `detector`, `report_truth`, `report_scenes`, `report_exemplars`, `report_texts`. After: `cli`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ the centres of pixels that are in and their neighbours that are out, around a ma
 border. It is then simplified: corners that lie within half a pixel of a straight line are left out, and with them the
 stairs that pixels make of slanted lines. What would become too small for a triangle stays as it was.
 Absent on purpose: masks of full size; whoever wants a short path makes the mask small first.
-
-Before: nothing. After: `gather`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ it.
 The page's own policy lets the browser run the one script and apply the one style whose hashes it names, show images
 that the page holds, and nothing else: no request leaves it, and no text in the data can become code.
 Absent on purpose: what is shown, which `gather` decides, and how, which the files in `assets` do.
-
-Before: `report_data`. After: `cli`.
 """
 
 from __future__ import annotations

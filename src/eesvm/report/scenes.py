@@ -3,8 +3,6 @@
 In: detections, verdicts, and the records of a dataset. Out: `Detection`s, `Missed` objects, `Scene`s, and the images.
 Of more detections than wanted the surest of each class stay, as far as possible equally many of each.
 Absent on purpose: judging (`report_truth`).
-
-Before: `report_data`, `report_images`, `report_truth`. After: `gather`.
 """
 
 from __future__ import annotations

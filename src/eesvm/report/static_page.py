@@ -2,8 +2,6 @@
 
 In: `DemoPage`, plain data. Out: the text of the page, with every image inside and every text escaped.
 Absent on purpose: scripts, links to other machines, and any computation of what is shown.
-
-Before: `figures`. After: `cli`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The words of the summary: title, headline, figures, and notes on what is left out or to be read with care.
 
 In: what was gathered. Out: sentences. Every number in them is one that the page holds elsewhere, too.
-
-Before: `report_data`. After: `gather`.
 """
 
 from __future__ import annotations

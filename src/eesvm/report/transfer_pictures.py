@@ -5,8 +5,6 @@ A detection is framed in green, the exemplar superimposed on it is outlined in y
 it has no mask. `superimposed` shows it in its image, `panel` beside the exemplar and the transferred mask, `grid` many.
 Texts below pictures may have several lines; lines that are too long for their column are broken.
 Absent on purpose: choosing what to show, and any number that is not in the arguments.
-
-Before: `transfer`, `_warping`, `images`. After: `cli`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ detection can be explained, and annotations carried over, without the dataset.
 Pictures are made smaller where a side exceeds 256 pixels; masks keep every pixel. A mask or picture that cannot be
 read or does not fit its object costs that mask or picture, not the run.
 Absent on purpose: carrying anything over (`transfer`).
-
-Before: `images`, `structures`, `datasets`, `transfer`, `_files`. After: `detector_files`, `detector_run`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Annotation transfer for the detections of a model: from winning exemplars to annotated images.
 
 In: the exemplars of a model, detections that name them, and the images. Out: for each image its detections and who
-speaks for them (`ImageDetections`: the winners of the file, or with `with_consensus` the few best exemplars of each
-window), the annotations these hand on, and where the images are annotated themselves how good those are.
+speaks for them (`ImageDetections`: the winners of the file, or the few best exemplars of each window, see
+`detector.consensus`), the annotations these hand on, and where the images are annotated themselves how good those are.
 Images are dealt with one by one, so the masks of a whole collection are never in memory together. Detections that
 cannot be used are listed as problems; those that cannot be of this model are refused.
 Absent on purpose: files (`transfer_files`), and the arithmetic of `transfer` and `transfer_quality`.
-
-Before: `transfer`, `transfer_quality`, `detector_model`, `descriptors`. After: `transfer_files`, `cli`.
 """
 
 from __future__ import annotations
@@ -15,16 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError, check_number
 from eesvm.datasets.problems import reason, skip
-from eesvm.descriptors import describe_dataset
-from eesvm.detector.model import Ensemble
-from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance, Problem, Windows
+from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance, Problem
 from eesvm.transfer.inheritance import TransferredAnnotation, transfer, transfer_consensus
 from eesvm.transfer.quality import (
     Consensus,
@@ -35,9 +30,6 @@ from eesvm.transfer.quality import (
     transfer_quality,
 )
 from eesvm.transfer.target import Target
-
-if TYPE_CHECKING:
-    from eesvm.detector.detector import ExemplarDetector
 
 WINNER = "winning exemplar"
 RANDOM = "random exemplar of the class"
@@ -105,46 +97,6 @@ def choose_detections(
         if len(usable):
             chosen.append(_of_winners(known[found.image_id], usable))
     return chosen if top is None else _best(chosen, int(top))
-
-
-def with_consensus(
-    chosen: Sequence[ImageDetections],
-    detector: ExemplarDetector,
-    n_best: int,
-    *,
-    calibrator: str | None = None,
-    progress: Progress | None = None,
-    problems: list[Problem] | None = None,
-) -> list[ImageDetections]:
-    """The same detections, for which the `n_best` best exemplars of their class speak.
-
-    Each box is described and scored again; where the model has moved it, that is not the window that its winner won,
-    and others may be best on it. Detections of an image that cannot be read keep their winners.
-
-    Parameters
-    ----------
-    calibrator : the one that the detections were made with, if it is not that of the model.
-    """
-    check_number(n_best, "n_best", minimum=1, integer=True)
-    options = detector.checked_options()
-    ensemble = Ensemble(detector.models_, calibrator or options.calibration.calibrator, options)
-    windows = [_as_windows(one.detections) for one in chosen]
-    described = describe_dataset(
-        [one.record for one in chosen], windows, detector.descriptor_, progress=progress, problems=problems
-    )
-    by_image = {one.record.image_id: one for one in chosen}
-    for item in described:
-        one = by_image[item.image_id]
-        voters, scores = ensemble.best(np.asarray(item.descriptors), one.detections.class_names, n_best)
-        by_image[item.image_id] = replace(one, voters=voters, scores=scores)
-    return list(by_image.values())
-
-
-def classes_with_moved_boxes(detector: ExemplarDetector) -> set[str]:
-    """Classes whose detections are elsewhere than the windows that were scored."""
-    if not detector.checked_options().detection.box_regression:
-        return set()
-    return {model.class_name for model in detector.models_ if model.regressor is not None}
 
 
 def hand_on(exemplars: Sequence[ExemplarAnnotation], image: ImageDetections) -> tuple[TransferredAnnotation, ...]:
@@ -278,10 +230,6 @@ def _best(chosen: Sequence[ImageDetections], top: int) -> list[ImageDetections]:
         if len(rows):
             kept.append(_of_winners(one.record, _rows(one.detections, rows)))
     return kept
-
-
-def _as_windows(found: Detections) -> Windows:
-    return Windows(found.image_id, found.boxes, np.full(len(found), -1))
 
 
 def _guarded(record: ImageRecord, problems: list[Problem] | None) -> ImageRecord:

@@ -9,8 +9,6 @@ the order of its category, and, under keys that other tools ignore, `parts`, `po
 vote, `votes` are those with their calibrated scores and weights, and `agreement` is the share of weight behind each
 thing. What the exemplars say nothing about is not there. `open_dataset` reads such a file as any other COCO file.
 Absent on purpose: pictures to look at, see `report.transfer_pictures`.
-
-Before: `detection_transfer`, `masks`, `datasets`. After: `cli`.
 """
 
 from __future__ import annotations

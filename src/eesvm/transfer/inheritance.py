@@ -5,9 +5,6 @@ Out: a `TransferredAnnotation`: mask, part boxes and keypoints in the detection'
 those who handed it on agree. `transfer` takes one exemplar, `transfer_consensus` several that fire on one detection.
 Masks are kept as a piece of the image and where it lies, so many detections in large images stay small.
 Absent on purpose: choosing the exemplars, which is the business of calibration; deforming a mask to the image under it.
-
-Before: `structures`, `boxes`, `masks`, `_transfer_target`. After: `exemplar_annotations`, `transfer_quality`,
-`detection_transfer`, `report`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 In: exemplars drawn for a detection and the object that is there. Out: numbers from 0 to 1 by the name of the measure; a
 measure that the object or the exemplars are not annotated for is absent.
-
-Before: `transfer`, `boxes`. After: `transfer_quality`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ Out: a frozen `TransferQuality`: for each choice and measure the mean over detec
 how many different exemplars were used; differences between two choices on the same detections.
 Two rows need no choice: the whole box as mask, which knows nothing, and the best exemplar, which knows the truth.
 Absent on purpose: detecting and choosing. Whoever hands over a choice says where it comes from.
-
-Before: `transfer`, `_transfer_measures`, `metrics`, `_markdown`. After: `detection_transfer`, `experiments`.
 """
 
 from __future__ import annotations

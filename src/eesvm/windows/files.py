@@ -2,8 +2,6 @@
 
 In: `Windows` per image. Out: a file, and the same windows again. `image_ids` (n,) names the images, rows `starts[i]` to
 `starts[i + 1]` of `boxes` (half-open xyxy) and of `instance` belong to image i.
-
-Before: `structures`, `_files`, `_readers.npz`. After: `windows`, which carries these names.
 """
 
 from __future__ import annotations
@@ -14,10 +12,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from eesvm._support.archives import load_named_arrays
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError
 from eesvm.boxes import check_boxes
-from eesvm.calibration.tables.npz import load_named_arrays
 from eesvm.structures import Windows
 
 _NAMES = ("image_ids", "starts", "boxes", "instance")

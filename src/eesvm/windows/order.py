@@ -6,8 +6,6 @@ large ones a little more. Next comes always the window that adds most. The worth
 windows reach is at least 1 - 1/e of what the best k could. Places where many proposals agree come first, and are not
 taken twice. Recall with the first 100 windows lies far above that of a random order (docs/windows.md).
 Absent on purpose: pixels; whatever segmentation knew about the windows is not needed.
-
-Before: `boxes`. After: `windows`.
 """
 
 from __future__ import annotations

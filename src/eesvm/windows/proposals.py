@@ -6,8 +6,6 @@ and how many of a dataset's objects such windows find.
 set on every call, but in a random order; the order here is our own (see `_window_order`). "grid" is the plain
 alternative, which never looks at the pixels.
 Absent on purpose: scores and classes of windows.
-
-Before: `datasets`, `boxes`, `_window_order`, `_window_recall`, `_window_files`. After: `descriptors`.
 """
 
 from __future__ import annotations

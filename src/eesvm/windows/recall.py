@@ -2,8 +2,6 @@
 
 In: a dataset and the windows of its images. Out: recall at several overlaps, in total and per class, and how many
 windows that took. Absent on purpose: scores; see `metrics` for detections.
-
-Before: `boxes`, `structures`. After: `windows`, which carries these names.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ In: a score table and labels, optionally the image of each window and of each ex
 Step 1 finds thresholds under which the ensemble accepts the positives at the fewest false positives; step 2 fits each
 exemplar's sigmoid to the positives above its threshold and all negatives. Absent on purpose: searching (`exact`) and
 fitting (`sigmoid`), which both work without this class.
-
-Before: `exact`, `sigmoid`. After: `experiments.window_tables`.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ the log loss with Platt's targets. Absent on purpose: which windows belong to an
 The slope is kept >= 0: a falling sigmoid, which the original allows, would make background the surest detection.
 The original walks by Nelder-Mead from slope 3 and the mean positive score. "least_squares" has several local minima, so
 here Newton steps go from there and from the best points of a coarse grid, and the best end point is kept.
-
-Before: `base`. After: `independent`, `joint`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ scores as the saved one.
 The numbers survive exactly: thresholds are kept with all their digits together with the dtype they belong to.
 Absent on purpose: pickle, which runs the code of whoever wrote the file; the training scores, so a loaded calibrator
 carries the summary of its result (loss, bound, status, history, ...) but not who was responsible for which positive.
-
-Before: `joint`, `cooccurrence`, `_files`. After: `cli`.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator, c
 from eesvm.calibration.calibrators.independent import check_sigmoid_options
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.exact import check_search_options
-from eesvm.calibration.problem import CalibrationResult
+from eesvm.calibration.result import CalibrationResult
 
 __all__ = [
     "atomic_folder",

@@ -2,8 +2,6 @@
 
 In: a `Certificate`. Out: a file, and from it the same certificate, believed only after every array has been checked.
 Absent on purpose: the problem. Whether the certificate proves something about given scores is for `verify` to say.
-
-Before: `certificate`, `_files`. After: `cli`.
 """
 
 from __future__ import annotations
@@ -16,11 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._support.archives import check_readable, listed, load_arrays
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError
 from eesvm.calibration.certificate import Certificate
-from eesvm.calibration.tables.npz import load_arrays
-from eesvm.calibration.tables.raw import check_readable, listed
 
 FORMAT_VERSION = 1
 

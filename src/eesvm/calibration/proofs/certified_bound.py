@@ -35,8 +35,6 @@ those negatives weigh. A leaf with w(paid) no less than that changes nothing, an
 Arithmetic: amounts are whole numbers of a `quantum`, a power of two; weights are rounded down to whole quanta, of which
 there must be fewer than 2**53 in all, so that float64 adds them without rounding, in any order. The rest is Python's
 integers and fractions. Where all weights are whole multiples of one number, every loss is, and the bound is rounded up.
-
-Before: `proof_walk`. After: `certificate`.
 """
 
 from __future__ import annotations
@@ -45,17 +43,14 @@ import math
 import sys
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError, row_blocks
+from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.proofs.walk import Paid, ProofTree, Root, Shares, Values
-
-if TYPE_CHECKING:  # a certificate is judged by what is here: importing it for real would be a circle
-    from eesvm.calibration.certificate import Certificate
 
 _EXACT = 2.0**53  # whole numbers below it, and sums of them below it, are exact in float64
 

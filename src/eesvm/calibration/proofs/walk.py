@@ -7,8 +7,6 @@ these words mean. Absent on purpose: what follows for the bound.
 A proof has thousands of leaves, and the next one differs from the last by little. So nothing is computed at a leaf:
 each step down changes what it changes, and the step back up puts the old numbers back. All amounts are whole numbers
 below 2**53, so that what is subtracted is subtracted exactly.
-
-Before: `problem`. After: `certified_bound`.
 """
 
 from __future__ import annotations
@@ -17,16 +15,14 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import FloatArray, row_blocks
+from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.problem import CalibrationProblem, any_accepts
-
-if TYPE_CHECKING:  # a certificate is judged by what is here: importing it for real would be a circle
-    from eesvm.calibration.certificate import Certificate
 
 _KEPT_BYTES = 1 << 29  # of columns that are kept for the next step, or looked at together
 _PIECE_BYTES = 1 << 22  # of pairs that are compared together: what stays in the cache is added faster

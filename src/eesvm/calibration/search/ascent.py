@@ -7,8 +7,6 @@ matching+; the average of their play tends to the best shares, and there is no s
 a sparse table that grows where a positive needs a negative more than anybody who has a share of it.
 
 Deterministic for any number of threads: each thread has its own positives or negatives, and nothing else is shared.
-
-Before: `reduce`. After: `branching`.
 """
 
 from __future__ import annotations

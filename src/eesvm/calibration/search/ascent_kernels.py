@@ -4,8 +4,6 @@ Shares are entries e of a sparse table: positive p owns the entries start[p] : s
 `amount[e]` of the negative in row `row[e]`. `rank[row, j]` is the place of that negative under exemplar j and
 `reach[p, j]` how many negatives j accepts when it accepts p, 0 where it may not. So the negative belongs to B_j(p) iff
 rank < reach, which is a comparison of two contiguous rows: the innermost loops run over all exemplars at once.
-
-Before: `reduce`. After: `ascent`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Lower bounds on the loss, each with its proof in the docstring.
 
 In: a `RankedProblem`. Out: a number that no feasible solution can beat, without the fixed loss, as a search counts.
-
-Before: `ranks`. After: `exhaustive`, `algorithm1`, `exact`.
 """
 
 from __future__ import annotations

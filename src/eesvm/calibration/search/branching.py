@@ -5,8 +5,6 @@ bound from its first moment on. It takes turns: neighbourhood search for better 
 box with the weakest bound comes first, since it holds the bound of all. What the ascent does not settle is searched
 depth first, if that promises to be short, and else split by the exemplars of one difficult positive: covered by the
 first, or by the second and not the first, and so on, which between them lose no solution (docs/maths.md, section 5).
-
-Before: `dives`, `neighbourhoods`. After: `exact`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ every number to the bit.
 
 A node takes the next uncovered positive of a fixed sequence; child i covers it with the i-th cheapest exemplar and
 forbids the i - 1 before it, so no solution is met twice.
-
-Before: `ascent`. After: `branching`.
 """
 
 from __future__ import annotations

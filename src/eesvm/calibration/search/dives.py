@@ -2,8 +2,6 @@
 
 In: a leaf of a `Proof` and the ascent that ended there. Out: the same box solved, as splits and leaves of the proof, or
 a positive whose children are a good way to split the box.
-
-Before: `ascent`, `proof`. After: `branching`.
 """
 
 from __future__ import annotations

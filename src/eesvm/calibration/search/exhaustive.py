@@ -2,8 +2,6 @@
 
 In: a `RankedProblem`. Out: the best leaf. Nothing is pruned, so E exemplars and P positives make
 (E^(P+1) - 1) / (E - 1) nodes: a reference for tiny problems and the yardstick of the paper's runtimes.
-
-Before: `heuristics`. After: `algorithm1`.
 """
 
 from __future__ import annotations

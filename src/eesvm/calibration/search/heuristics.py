@@ -2,8 +2,6 @@
 
 In: a `RankedProblem` and the order in which to decide its positives. Out: levels (E,) that cover what the recall floor
 asks for, and their loss.
-
-Before: `ranks`. After: `algorithm1`, `exact`.
 """
 
 from __future__ import annotations

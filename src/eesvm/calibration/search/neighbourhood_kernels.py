@@ -12,8 +12,6 @@ state: the same seed makes the same moves, whatever else runs.
 Costs are scanned from the far end of a slice: what lies near the top of an exemplar's order is mostly accepted already
 by others, what lies deep is not, so a candidate that is too expensive shows it early. Indices are unsigned in the inner
 loops, which spares the test for negative ones and halves the time.
-
-Before: `ranks`. After: `neighbourhoods`.
 """
 # mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False
 # njit erases the signatures; shapes and dtypes stand in the docstrings.

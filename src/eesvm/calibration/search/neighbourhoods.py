@@ -9,8 +9,6 @@ cost, and tightens every level to what only its exemplar covers. It stays if the
 a row were of no use, the solution joins a small pool of the best ones, and the search goes on from two of them laid
 over each other (the union of what they accept covers everything; tightening then keeps a mixture) or from one of them
 with part of its exemplars switched off.
-
-Before: `ranks`, `anytime`. After: the searches that prove something about what is found here.
 """
 
 from __future__ import annotations

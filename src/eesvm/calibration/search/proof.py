@@ -2,8 +2,6 @@
 
 In: splits and bounds, as a search finds them. Out: at any time the bound that all leaves together prove, and the
 `Certificate` that others can check. Absent on purpose: deciding what to split.
-
-Before: `reduce`, `ascent`, `certificate`. After: `dives`, `branching`.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ positives and negatives that still matter, as ranks and reaches laid out for the
 2. Levels that cost as much as the known solution are dead, and with them their pairs.
 3. Dominated positives: covered whenever some other positive is.
 4. Negatives that no live level accepts, or that the lowest levels accept already.
-
-Before: `ranks`. After: `ascent`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ order of their acceptance, so that going up the tree restores their prices.
 
 `prices` is uint8 where every negative costs 1 (small enough for the first-level cache), float64 otherwise; numba
 compiles the functions for both. Losses are float64 throughout, which is exact for counts.
-
-Before: `ranks`. After: `heuristics`, `exhaustive`, `algorithm1`.
 """
 
 from __future__ import annotations

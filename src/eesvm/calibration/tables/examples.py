@@ -5,8 +5,6 @@ The digits are the 1,797 images of 8 x 8 pixels that scikit-learn carries. Every
 exemplar, and its detector is linear and in closed form: w = Sigma^-1 (x - mu), with the mean and the covariance of the
 negatives (exemplar LDA). The synthetic tables are for benchmarks: what they measure is time, not usefulness.
 Absent on purpose: descriptors and trained SVMs; these tables only show what calibration does with scores.
-
-Before: `score_tables`. After: `cli`, `benchmarks`.
 """
 
 from __future__ import annotations

@@ -2,28 +2,22 @@
 
 In: an archive with `positive_scores` and `negative_scores`, or `scores` and `labels`. Out: `RawTable`.
 Absent on purpose: pickled objects, which run the code of whoever wrote the file.
-
-Before: `raw`. After: `score_tables`, `certificate_files`, `_window_files`, `descriptors.transforms`.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
-import os
-import zipfile
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.files import ARCHIVE_DAMAGE
+from eesvm._support.archives import listed, load_arrays
 from eesvm._support.validation import InputError, check_scores
-from eesvm.calibration.tables.raw import RawTable, check_readable, instead, listed
+from eesvm.calibration.tables.raw import RawTable
 
-_DEFLATE_RATIO = 1032  # the most that deflate can compress; an archive that claims more lies about its sizes
 _ARRAYS = {
     "positive_scores", "negative_scores", "positive_groups", "negative_groups", "positive_weights", "negative_weights",
     "scores", "labels", "groups", "weights", "exemplar_groups", "exemplar_names", "forbidden",
@@ -50,58 +44,6 @@ def read_npz(path: Path, label_column: str, group_column: str | None, columns: S
         weights=arrays.get("weights"),
         forbidden=arrays.get("forbidden"),
     )
-
-
-def load_named_arrays(path: str | os.PathLike[str], known: Collection[str], what: str) -> dict[str, NDArray[Any]]:
-    """`load_arrays` for files that hold `what`: a complaint names the file and says so."""
-    file = Path(path)
-    try:
-        check_readable(file)
-    except InputError as error:
-        raise InputError(f"cannot read {path}: {error}") from None
-    try:
-        return load_arrays(file, known)
-    except InputError as error:
-        raise InputError(f"{path} does not hold {what}: {error}") from None
-
-
-def load_arrays(path: Path, known: Collection[str]) -> dict[str, NDArray[Any]]:
-    """The arrays of an archive after a look at what each of them claims to be; empty ones for names not `known`."""
-    if not zipfile.is_zipfile(path):
-        kind = instead(path, besides=b"PK\x03\x04")
-        raise InputError(f"it is not a whole .npz archive{kind or ': it may have been cut short'}")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            if len(members) < len(archive.infolist()):  # numpy may then read another one than is looked at here
-                raise InputError("the .npz archive has two arrays of the same name")
-            for name in members.keys() & set(known):
-                _check_npz_member(archive, members[name], name, path.stat().st_size)
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] if name in known else np.empty(0) for name in members}
-    except InputError:
-        raise
-    except (*ARCHIVE_DAMAGE, KeyError, OSError, RuntimeError) as error:
-        # RuntimeError covers encrypted members and compressions that zipfile does not know.
-        raise InputError(f"the .npz archive is damaged ({error})") from None
-
-
-def _check_npz_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, file_size: int) -> None:
-    """Refuse pickles, and arrays that declare more data than there is, before memory is taken for them."""
-    with archive.open(info) as member:
-        version = np.lib.format.read_magic(member)
-        read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read_header(member)
-        header_size = member.tell()
-    if dtype.hasobject:
-        raise InputError(f"the array `{name}` holds Python objects (a pickle), which are never loaded")
-    n_bytes = math.prod(shape) * max(dtype.itemsize, 1)  # elements of no bytes could claim any number of them
-    # A member as large as it says, in a file large enough to hold it: then the header may be believed.
-    n_stored = min(info.file_size, _DEFLATE_RATIO * min(info.compress_size, file_size) + 1024)
-    if n_bytes != info.file_size - header_size or n_stored < info.file_size:
-        raise InputError(
-            f"the array `{name}` declares shape {shape} and {n_bytes:,} bytes, which the file does not hold"
-        )
 
 
 def _from_two_tables(arrays: dict[str, NDArray[Any]]) -> RawTable:

@@ -1,8 +1,6 @@
 """Score tables in parquet files; pyarrow is an extra, and imported here only.
 
 In: a file with one numeric column per exemplar. Out: `RawTable`.
-
-Before: `raw`. After: `score_tables`.
 """
 
 from __future__ import annotations
@@ -14,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._support.archives import instead, listed
 from eesvm._support.validation import InputError
-from eesvm.calibration.tables.raw import RawTable, choose_columns, instead, listed
+from eesvm.calibration.tables.raw import RawTable, choose_columns
 
 
 def read_parquet(path: Path, label_column: str, group_column: str | None, columns: Sequence[str] | None) -> RawTable:

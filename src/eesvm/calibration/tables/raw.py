@@ -3,29 +3,18 @@
 In: a path and the names of the columns that matter. Out: `RawTable`, arrays as the file holds them.
 A file that is not what its name says ends in an `InputError` that names the array, or the line and the column.
 Absent on purpose: what labels mean, and whether the arrays agree with each other; `score_tables` decides that.
-
-Before: `_validation`. After: `npz`, `text`, `parquet`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
 
+from eesvm._support.archives import listed
 from eesvm._support.validation import InputError
-
-MAGIC = {
-    b"PK\x03\x04": "a zip archive",
-    b"PAR1": "a parquet file",
-    b"\x1f\x8b": "gzip-compressed",
-    b"\x93NUMPY": "a single numpy array (.npy)",
-    b"\xff\xfe": "UTF-16 text instead of UTF-8",
-    b"\xfe\xff": "UTF-16 text instead of UTF-8",
-}
 
 
 @dataclass
@@ -42,30 +31,6 @@ class RawTable:
     weights: NDArray[Any] | None = None
     forbidden: NDArray[Any] | None = None
     ignored: list[str] = field(default_factory=list)  # columns that nobody asked for
-
-
-def check_readable(path: Path) -> None:
-    """Refuse what cannot be opened as a file with something in it."""
-    try:
-        if path.is_dir():
-            raise InputError("it is a folder, not a file")
-        if not path.exists():
-            raise InputError("there is no such file")
-        with open(path, "rb") as handle:
-            if not handle.read(1):
-                raise InputError("the file is empty")
-    except PermissionError:
-        raise InputError("no permission to read it") from None
-    except OSError as error:
-        raise InputError(f"it cannot be read ({error.strerror})") from None
-
-
-def listed(names: Sequence[str], noun: str = "") -> str:
-    """`'a', 'b' and 3 more`; with a noun `column 'a' is` or `columns 'a', 'b' and 3 more are`."""
-    shown = ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-    if not noun:
-        return shown or "nothing"
-    return f"{noun} {shown} is" if len(names) == 1 else f"{noun}s {shown} are"
 
 
 def choose_columns(
@@ -92,13 +57,3 @@ def choose_columns(
         raise InputError(f"{listed(missing, 'column')} missing; there is {listed(header)}")
     scores = [index[name] for name in columns]
     return None if label in scores else label, None if group in scores else group, scores  # a score is no label
-
-
-def instead(path: Path, besides: bytes = b"\0") -> str:
-    """`, but ...` where the first bytes of a file say what it is, and that is not what begins with `besides`."""
-    with open(path, "rb") as handle:
-        head = handle.read(4096)
-    for magic, kind in MAGIC.items():
-        if head.startswith(magic) and magic != besides:
-            return f", but {kind}"
-    return "" if b"\0" in head else ", but text" if head.isascii() else ""

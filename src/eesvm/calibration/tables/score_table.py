@@ -3,8 +3,6 @@
 In: a .npz, .csv, .csv.gz, .tsv or .parquet file. Out: `ScoreTable`, whose arrays agree with each other and hold nothing
 but finite numbers, or one `InputError` sentence that names the file, the place in it and what is wrong there.
 Absent on purpose: pickles, which run the code of whoever wrote them; guesses about which column is the label.
-
-Before: `_readers`. After: `calibration`, `cli`.
 """
 
 from __future__ import annotations
@@ -18,13 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from eesvm._support.archives import check_readable, listed
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import FloatArray, InputError, check_weights
 from eesvm.calibration.calibrators.joint import own_image_pairs
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.tables.npz import read_npz
 from eesvm.calibration.tables.parquet import read_parquet
-from eesvm.calibration.tables.raw import RawTable, check_readable, listed
+from eesvm.calibration.tables.raw import RawTable
 from eesvm.calibration.tables.text import read_delimited
 
 _READERS = {

@@ -2,8 +2,6 @@
 
 In: a header with the names of the columns, then one row of numbers per window. Out: `RawTable`.
 Numpy reads the numbers in one pass; only a table that it refuses is read again, slowly, to name the line and column.
-
-Before: `raw`. After: `score_tables`.
 """
 
 from __future__ import annotations
@@ -21,8 +19,9 @@ from typing import IO, Any, NoReturn, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._support.archives import MAGIC, instead, listed
 from eesvm._support.validation import InputError
-from eesvm.calibration.tables.raw import MAGIC, RawTable, choose_columns, instead, listed
+from eesvm.calibration.tables.raw import RawTable, choose_columns
 
 _HEADER_LIMIT = 1 << 26  # characters of a header line; a file without line ends must not be read whole to find out
 

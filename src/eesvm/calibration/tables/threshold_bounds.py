@@ -3,8 +3,6 @@
 In: a .csv with the columns exemplar, lower and upper, and the names of the exemplars of a score table. Out: two arrays
 with an entry per exemplar, -inf and +inf where the file sets no bound.
 A line that cannot be meant ends in an `InputError` that names it.
-
-Before: `raw`. After: `cli`.
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._support.archives import check_readable, listed
 from eesvm._support.validation import InputError
-from eesvm.calibration.tables.raw import check_readable, listed
 
 _COLUMNS = ("exemplar", "lower", "upper")
 _MAX_BYTES = 1 << 28  # a million exemplars need about a tenth of it

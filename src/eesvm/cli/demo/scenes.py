@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_folder, atomic_write
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.cli.console import Screen
@@ -33,7 +34,7 @@ from eesvm.experiments.tables.detections import JOINT_SIGMOID, Hit, Rule, RuleRe
 from eesvm.images.files import write_image
 from eesvm.metrics import break_down_errors, evaluate_detections
 from eesvm.metrics.detection_files import write_detections
-from eesvm.report.figures import detection_curves, save_png
+from eesvm.report.figures import detection_curves
 from eesvm.report.gather import gather
 from eesvm.report.page import render
 from eesvm.report.transfer_pictures import grid, panel, superimposed

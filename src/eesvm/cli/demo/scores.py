@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_folder, atomic_write
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.tables.examples import DigitExample, digit_score_table
@@ -17,7 +18,7 @@ from eesvm.cli.console import Screen
 from eesvm.cli.demo.scores_report import SEARCH_HEADER, Search, demo_page, introduction
 from eesvm.cli.outputs import Comparison, report_comparison, report_result, write_calibration, write_comparison
 from eesvm.experiments.tables.windows import ACROSS_IMAGES, OWN_IMAGE, compare_calibrators
-from eesvm.report.figures import coverage, save_png, thresholds_and_scores
+from eesvm.report.figures import coverage, thresholds_and_scores
 from eesvm.report.static_page import render
 
 _SECONDS = 20.0  # for each search

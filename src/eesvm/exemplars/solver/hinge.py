@@ -12,8 +12,6 @@ variables, the violators, and what is near its margin. Coordinate descent finds 
 those. It ends when no slope points where its variable can still go by more than `tol`, and when the duality gap, the
 sum of C max(0, s) - v s, is at most `tol` of the dual, which is half the sum of v (t + s). Then all slopes are computed
 from scratch, so that float32 errors do not add up and resting rows are heard, and looked at again.
-
-Before: `problem`. After: `squared_hinge`, `pool`.
 """
 
 from __future__ import annotations

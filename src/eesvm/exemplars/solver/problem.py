@@ -2,8 +2,6 @@
 
 In: positives, negatives and a criterion. Out: `Problem` for the solver, `Solution` from it.
 Absent on purpose: solving; checking what a user passed, which is done in `exemplars`.
-
-Before: `rows`. After: `scan`, `hinge`, `squared_hinge`, `pool`, `solve`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ Where the weights w_j are close to their mean w, most blocks need no E x n produ
 t + w.x + max_j |w_j - w| |x| <= 0 is inside the margin of every exemplar (Cauchy-Schwarz), so it costs nothing and
 violates nothing. With the paper's small C that leaves a few rows in a hundred.
 Absent on purpose: what is done with violators.
-
-Before: `problem`. After: `pool`.
 """
 
 from __future__ import annotations

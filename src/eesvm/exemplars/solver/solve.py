@@ -5,8 +5,6 @@ Exemplars that are alike start from the SVM of their mean, which takes hardly an
 pool. Where the pool would outgrow the budget, the exemplars that are not done are split in two halves, each with a pool
 of its own. A negative that supports nobody is dropped in the first rounds only; later the pool just grows, so that it
 must settle.
-
-Before: `pool`. After: `exemplars`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ equation is solved directly. A line search on the scores, which costs no product
 
 With v = 2C max(0, shortfall) for the duals, the gradient g is w minus the weights that the duals add up to. The duality
 gap is then |g|^2 / 2, and no optimality condition of the dual is violated by more than |g| max |x|.
-
-Before: `hinge`. After: `pool`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 In: `Evidence`: the results of a reproduction and its pruning study. Out: functions that look one thing up in it and
 have it judged by a rule of `claim_rules`. A reproduction that did not measure something says so.
 Absent on purpose: the claims themselves, and their figures in the paper.
-
-Before: `claim_rules`, `reproduction_results`, `pruning`. After: `claims`.
 """
 
 from __future__ import annotations

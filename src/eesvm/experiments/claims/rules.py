@@ -2,8 +2,6 @@
 
 In: estimates, and what the paper says. Out: `Finding`s: what was measured, the verdict, and why. Nothing here knows a
 claim; the same numbers always give the same verdict.
-
-Before: `estimates`, `table_files`. After: `claims`.
 """
 
 from __future__ import annotations

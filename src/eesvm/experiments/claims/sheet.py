@@ -4,8 +4,6 @@ In: `Evidence` of a reproduction. Out: a `Finding` for each claim of the abstrac
 6, by the rules of `claim_rules`, and all of them as a table. The paper's figures come from `paper_numbers`; no verdict
 is written down anywhere.
 Absent on purpose: measuring (`claim_measurements`), and files.
-
-Before: `claim_measurements`, `paper_numbers`, `table_files`. After: `cli`.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ In: an image with boxes; scores; a tiny problem and its `SmallTree`s. Out: matpl
 `figures.png_bytes` turns into PNG. Positives are blue plus signs above the axis of scores, negatives red minus signs
 below it, and thresholds are lines across; trees are those of `paper_trees`.
 Absent on purpose: choosing what to draw, captions, and any number that is not in the arguments.
-
-Before: `figures`, `paper_trees`, `experiments.small_trees`. After: `experiments.paper_figures`.
 """
 
 from __future__ import annotations

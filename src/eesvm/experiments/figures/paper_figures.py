@@ -5,8 +5,6 @@ of the paper, each a PNG with a caption that says what is seen, or a sentence wh
 Trees are those of small cuts of the real score table: two E-SVMs and a few windows, found by trying draws with a fixed
 seed until one shows what the figure is about. No score is made up, and pictures are not chosen by their looks.
 Absent on purpose: training, searching the whole problem, and files.
-
-Before: `example_cuts`, `example_pictures`, `report.paper_drawings`, `report.transfer_pictures`. After: `cli`.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.extras import optional_module
+from eesvm._support.figures import png_bytes
 from eesvm._support.validation import InputError
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.detector.class_training import CalibrationScores, TrainedClass
@@ -30,7 +29,6 @@ from eesvm.experiments.search_study import example_cuts
 from eesvm.experiments.search_study.cuts import Cut
 from eesvm.experiments.search_study.small_trees import difficulty, small_tree
 from eesvm.experiments.tables.detections import RuleResult
-from eesvm.report.figures import png_bytes
 from eesvm.report.transfer_pictures import grid, superimposed
 from eesvm.structures import ExemplarAnnotation, ImageRecord
 

@@ -4,8 +4,6 @@ In: recipes, and where their windows come from. Out: exemplars, score tables, `R
 filed. Recipes that train alike share a training; all of them are counted at the recall that the joint thresholds of
 the first one reach, so that their false positives can be compared.
 Absent on purpose: files, and tables.
-
-Before: `recipes`, `detection_tables`, `transfer_quality`. After: `reproduction`.
 """
 
 from __future__ import annotations

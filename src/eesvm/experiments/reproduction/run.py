@@ -5,8 +5,6 @@ pruning study of section 5.5 on their score tables, and the figures. Every part 
 under a hash of everything that it depends on: killed at any moment, the run loses one part; the same run again reads
 what is there and measures nothing.
 Absent on purpose: tables and claims (`paper_tables`, `claims`), which are laid out from this every time.
-
-Before: `splits`, `recipes`, `split_windows`, `class_work`, `pruning`, `paper_figures`. After: `cli`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ Val1, the small set of tables 1 to 3, is the beginning of a split's training ima
 all of them; Val2 is the test images. Files are cut into random halves. Scenes are drawn anew for each split: their
 halves share neither a digit image nor a piece of photograph, which halves of one drawing would.
 Absent on purpose: windows, and anything that is measured.
-
-Before: `datasets`. After: `reproduction`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 In: a `CalibrationProblem`. Out: a `Cut`, which remembers where in the problem it comes from: chosen by hand, at random
 with a seed, or found by trying small draws until one shows what is asked for.
 Absent on purpose: searching a cut, and scores that are not in the problem.
-
-Before: `calibration.problem`. After: `pruning`, `paper_figures`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ each table to the paper's sizes; the numbers of the section drawn from them; CSV
 A search that reached its time limit says so; what it would have taken is never guessed, but for the exhaustive tree,
 whose size is known: there the time follows from the measured number of nodes per second, and is called an estimate.
 Absent on purpose: training exemplars, laying the study out (`pruning_tables`), and files.
-
-Before: `calibration.exact`, `problem_cuts`. After: `pruning_tables`, `cli`.
 """
 
 from __future__ import annotations
@@ -20,7 +18,8 @@ import numpy as np
 
 from eesvm._support.validation import InputError, check_number
 from eesvm.calibration.exact import solve
-from eesvm.calibration.problem import CalibrationProblem, CalibrationResult
+from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.search.algorithm1 import ALL_OBSERVATIONS
 from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.experiments.search_study.cuts import random_cut

@@ -6,8 +6,6 @@ with its thresholds, its false positives and its loss, and what became of it in 
 It follows the letter of the paper: a positive that is accepted already still has a child for every exemplar. Everything
 is recomputed from the scores at every node, so it can check the searches that are fast.
 Absent on purpose: speed, and recall floors. `calibration.exhaustive` and `calibration.algorithm1` are for searching.
-
-Before: `calibration.problem`. After: `report.paper_drawings`, `paper_figures`.
 """
 
 from __future__ import annotations

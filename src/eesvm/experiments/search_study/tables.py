@@ -2,8 +2,6 @@
 
 In: a `PruningStudy`. Out: text. A search that was stopped shows its limit, "> 3", and never a guess.
 Absent on purpose: measuring, and numbers that the study does not hold.
-
-Before: `pruning`. After: `cli`.
 """
 
 from __future__ import annotations

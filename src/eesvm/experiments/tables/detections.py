@@ -7,8 +7,6 @@ precision), how many different exemplars win, and the hits that annotations can 
 test images all of it is also measured on resamples of them, the same ones for every rule.
 Test windows are proposals; those with IoU >= 0.5 are positive, the others negative, as in the paper.
 Absent on purpose: reading datasets, splits, and laying tables out.
-
-Before: `detector`, `metrics`, `transfer_quality`. After: `cli`, benchmarks.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ Out: `Sample`s, which can be subtracted and averaged pair by pair, and the `Esti
 Over splits the interval is Student's t; over resamples it is their percentiles, moved by twice their bias as those of
 `metrics.evaluate_detections` are. Splits share images, so their interval is a rough guide, and rather too narrow.
 Absent on purpose: what the numbers mean.
-
-Before: nothing. After: `reproduction`, `paper_tables`, `claims`.
 """
 
 from __future__ import annotations

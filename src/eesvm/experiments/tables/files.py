@@ -4,8 +4,6 @@ In: a `ResultTable`: columns, rows in groups, and cells that are texts, numbers 
 all digits, an estimate as three columns; LaTeX that needs no package, escaped; Markdown; and rows of texts for a page.
 Names come from datasets and may hold anything: a class called `a_b & 50%` is printed, never run.
 Absent on purpose: what the numbers mean.
-
-Before: `estimates`. After: `paper_tables`, `claims`, `cli`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ with its interval, the difference to the row that the paper compares with (paire
 range of its classes; rows that go beyond the paper follow in a group of their own. Two more tables: how the joint
 searches behind the rows ended, and the statements of section 5.5.
 Absent on purpose: measuring, and files.
-
-Before: `reproduction_results`, `paper_numbers`, `pruning`, `table_files`. After: `cli`.
 """
 
 from __future__ import annotations

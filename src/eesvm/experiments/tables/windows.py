@@ -6,8 +6,6 @@ Table 1 counts false positives at the recall that the joint thresholds reach on 
 precision. With images there is a second pair of tables, whose exemplars may not cover windows of their own image: the
 thresholds reach another recall then, so every method is counted again at that one.
 Absent on purpose: training exemplars, and reading files.
-
-Before: `calibration.joint`, `calibration.independent`, `metrics`. After: `cli`.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from eesvm.calibration.calibrators.independent import (
     Uncalibrated,
 )
 from eesvm.calibration.calibrators.joint import JointCalibrator
-from eesvm.calibration.problem import CalibrationResult
+from eesvm.calibration.result import CalibrationResult
 from eesvm.metrics import (
     Interval,
     Metric,

@@ -3,6 +3,4 @@
 `engine` turns the bytes of an image into plain data, `floors` searches thresholds for several recall floors in the
 background, `site` says what is at which address, `messages` and `server` speak HTTP and keep the limits. Nothing of an
 upload outlives its answer.
-
-Before: `detector`, `transfer`, `calibration.frontier`. After: `cli`.
 """

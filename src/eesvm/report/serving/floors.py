@@ -6,8 +6,6 @@ it is there, how far the search is, and where there are no scores, why there wil
 The thresholds of one floor need not lie below those of a higher one, exemplar by exemplar, so a window that is accepted
 at a low floor may be rejected at a high one. Hence acceptance is told for each floor, never by "the lowest floor".
 Absent on purpose: searching itself (`calibration.frontier`), and scores of windows.
-
-Before: `detector_model`, `calibration.frontier`. After: `serving.engine`, `serving.site`.
 """
 
 from __future__ import annotations
@@ -25,7 +23,8 @@ from eesvm._support.validation import FloatArray, InputError, check_number
 from eesvm.calibration.anytime import Progress
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.frontier import DEFAULT_FLOORS, RecallFrontier, recall_frontier
-from eesvm.calibration.problem import CalibrationProblem, CalibrationResult, any_accepts
+from eesvm.calibration.problem import CalibrationProblem, any_accepts
+from eesvm.calibration.result import CalibrationResult
 from eesvm.detector.class_calibration import JOINT
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions

@@ -11,8 +11,6 @@ lists; each detection says where it stands, so that a page can move both sliders
 
 Masks are handed on in a frame of at most 1,000 pixels, which is what a screen shows of them.
 Absent on purpose: HTTP, files, and the search for floors.
-
-Before: `detector`, `transfer`, `serving.floors`. After: `serving.site`.
 """
 
 from __future__ import annotations
@@ -31,6 +29,7 @@ from numpy.typing import NDArray
 from eesvm import boxes as box_functions
 from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError
+from eesvm.datasets.plain_json import plain_json
 from eesvm.descriptors import describe_dataset
 from eesvm.detector.class_calibration import check_calibrators
 from eesvm.detector.detector import ExemplarDetector
@@ -42,7 +41,6 @@ from eesvm.images.files import MAX_PIXELS, ImageError, image_size, read_image
 from eesvm.images.masks import mask_to_rle
 from eesvm.report.serving.floors import FloorTable
 from eesvm.structures import ExemplarAnnotation, ImageRecord, Problem
-from eesvm.transfer.annotations import plain_json
 from eesvm.transfer.inheritance import transfer
 
 Pixels = NDArray[np.uint8]

@@ -9,8 +9,6 @@
 
 In: an engine and a search for floors. Out: `ModelSite`, a `Site` for the server. Assets are read once, at the start.
 Absent on purpose: sockets and limits (`serving.server`), detection (`serving.engine`).
-
-Before: `serving.engine`, `serving.floors`, `serving.messages`. After: `cli`.
 """
 
 from __future__ import annotations

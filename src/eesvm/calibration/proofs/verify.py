@@ -1,0 +1,92 @@
+"""Checking a result and its certificate against the scores, without the search that made them.
+
+In: a problem and a result. Out: `Verification`: the bound that the certificate proves, and everything that is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from eesvm._support.validation import InputError, check_number
+from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.proofs.certified_bound import certified_bound, common_unit
+from eesvm.calibration.result import CalibrationResult
+
+TOLERANCE = 1e-9  # of the loss, and only for weights whose sums float64 rounds: what a claim may exceed its proof by
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What a result is worth by the scores and its certificate alone."""
+
+    is_feasible: bool  # the thresholds meet the recall floor, and their own bounds
+    loss: float  # of the thresholds, recomputed; NaN where they do not fit the problem
+    lower_bound: float  # what the certificate proves, recomputed; 0 where it proves nothing or there is none
+    bound_holds: bool  # whether the result claims no higher bound than that
+    problems: list[str]  # a sentence about everything that does not hold
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether all that the result claims holds: its loss, its bound, and its optimality where it says so."""
+        return not self.problems
+
+
+def verify(problem: CalibrationProblem, result: CalibrationResult) -> Verification:
+    """Check a result against the scores, and its lower bound against its certificate.
+
+    Claims must hold exactly where sums of the negative weights are exact in float64 (counts, quarters, ...). For other
+    weights a loss or a bound may miss what is recomputed by `TOLERANCE` of the loss.
+    """
+    if not isinstance(problem, CalibrationProblem):
+        raise InputError(f"`problem` must be a CalibrationProblem, got {type(problem).__name__}")
+    problems: list[str] = []
+    is_feasible, loss = _judge_thresholds(problem, result, problems)
+    bound = _judge_certificate(problem, result, problems)
+    slack = 0.0 if common_unit(problem.negative_weights) is not None or math.isnan(loss) else TOLERANCE * loss
+    if not abs(result.loss - loss) <= slack and not math.isnan(loss):
+        problems.append(f"the loss is given as {result.loss:.17g}, but the scores say {loss:.17g}")
+    proven = f"{bound:.17g} is proven" if result.certificate is not None else "there is no certificate to prove it"
+    bound_holds = bool(result.lower_bound <= bound + slack)
+    if not bound_holds:
+        problems.append(f"the lower bound is given as {result.lower_bound:.17g}, but {proven}")
+    if result.status == "optimal" and bound + slack < loss:
+        problems.append(f"a loss of {loss:.17g} is given as optimal, but {proven}")
+    return Verification(is_feasible, loss, bound, bound_holds, problems)
+
+
+def _judge_thresholds(
+    problem: CalibrationProblem, result: CalibrationResult, problems: list[str]
+) -> tuple[bool, float]:
+    """Whether the thresholds are allowed, and what they cost."""
+    try:
+        check_number(result.min_recall, "min_recall", above=0, maximum=1)
+        thresholds = problem.check_thresholds(result.thresholds)
+    except InputError as error:
+        problems.append(str(error))
+        return False, math.nan
+    is_feasible, recall = problem.is_feasible(thresholds, result.min_recall), problem.recall(thresholds)
+    if not problem.is_within_bounds(thresholds):
+        problems.append("a threshold is outside of its bounds")
+    elif not is_feasible:
+        problems.append(f"the thresholds have a recall of {recall:g}, below the floor of {result.min_recall:g}")
+    elif not abs(result.recall - recall) <= TOLERANCE:
+        problems.append(f"the recall is given as {result.recall:.17g}, but the scores say {recall:.17g}")
+    return is_feasible, problem.loss(thresholds)
+
+
+def _judge_certificate(problem: CalibrationProblem, result: CalibrationResult, problems: list[str]) -> float:
+    """The bound that is proven, 0 where nothing is."""
+    certificate = result.certificate
+    if certificate is None:
+        return 0.0
+    try:
+        if not isinstance(certificate, Certificate):
+            raise InputError(f"it must be a Certificate, got {type(certificate).__name__}")
+        if certificate.min_recall != result.min_recall:
+            raise InputError(f"it is for a recall of {certificate.min_recall}, not of {result.min_recall}")
+        return certified_bound(problem, certificate)
+    except InputError as error:
+        problems.append(f"the certificate proves nothing: {error}")
+        return 0.0

@@ -1,0 +1,53 @@
+"""The answer of a search: thresholds, what they accept, and the evidence for it.
+
+In: what a search found. Out: `CalibrationResult`, which always carries loss, lower bound, gap and status.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._support.validation import FloatArray
+from eesvm.calibration.certificate import Certificate
+
+
+@dataclass(frozen=True)
+class CalibrationResult:
+    """Thresholds together with the evidence of how good they are.
+
+    `lower_bound <= optimum <= loss`; `gap` is `(loss - lower_bound) / loss`. `status` says why the search ended:
+    "optimal", "gap_reached", "time_limit", "node_limit" or "feasible" (a heuristic, or stopped by hand).
+    """
+
+    thresholds: FloatArray  # (E,), +inf for a redundant exemplar
+    loss: float  # as CalibrationProblem.loss computes it
+    lower_bound: float
+    status: str
+    method: str
+    assignment: NDArray[np.intp]  # (P,), the exemplar responsible for each positive, -1 where it is left out
+    recall: float  # share of the positives' weight that is covered
+    n_nodes: int
+    seconds: float
+    history: list[tuple[float, float, float]]  # (seconds, loss, lower bound) whenever one of the two improved
+    statistics: dict[str, Any] = field(default_factory=dict)
+    certificate: Certificate | None = None  # evidence for the lower bound that can be checked without the search
+    min_recall: float = 1.0  # the recall floor that the thresholds were asked to meet
+
+    @property
+    def gap(self) -> float:
+        """(loss - lower_bound) / loss; 0 means proven optimal, up to what rounding of fractional weights gives away."""
+        return (self.loss - self.lower_bound) / self.loss if self.loss > 0 else 0.0
+
+    @property
+    def active(self) -> NDArray[np.bool_]:
+        """(E,) False for the redundant exemplars, whose threshold is +inf: they accept nothing."""
+        return np.asarray(self.thresholds) < np.inf
+
+    @property
+    def n_redundant(self) -> int:
+        """How many exemplars accept nothing."""
+        return int((~self.active).sum())
