@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eesvm.detector.training_windows import TrainingWindows
+from eesvm.detector.training_table import TrainingWindows
 from eesvm.structures import ImageRecord, Instance
 
 SIZE, CELL = (640, 480), 160  # of an image, and of the squares that objects and background keep to

@@ -41,7 +41,7 @@ from eesvm.calibration.tables.score_table import write_score_table
 from eesvm.detector.class_calibration import calibrate_class
 from eesvm.detector.class_training import score_class, train_class
 from eesvm.detector.options import DetectorOptions
-from eesvm.detector.training_windows import TrainingWindows
+from eesvm.detector.training_table import TrainingWindows
 from eesvm.exemplars.files import save_exemplars
 from eesvm.exemplars.scoring import score_windows
 from eesvm.metrics import average_precision, false_positives_at_recall, recall_at

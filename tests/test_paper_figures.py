@@ -11,7 +11,7 @@ from detector_scenes import CLASSES, quick_options, scenes, shared_cache
 from eesvm import CalibrationProblem, InputError
 from eesvm._support.figures import png_bytes
 from eesvm.detector.class_training import score_class, train_class
-from eesvm.detector.training_windows import describe_windows, propose_windows, training_windows
+from eesvm.detector.training_table import describe_windows, propose_windows, training_windows
 from eesvm.experiments.figures import drawings as paper_drawings
 from eesvm.experiments.figures.example_pictures import different_winners, shown_windows
 from eesvm.experiments.figures.paper_figures import FigureInputs, paper_figures

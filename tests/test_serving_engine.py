@@ -20,7 +20,7 @@ from eesvm.calibration.problem import any_accepts
 from eesvm.calibration.tables.fit import fit_table
 from eesvm.detector.model import Ensemble
 from eesvm.detector.options import DetectionOptions
-from eesvm.detector.training_windows import describe_windows, propose_windows
+from eesvm.detector.training_table import describe_windows, propose_windows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.images import read_image
 from eesvm.images.masks import rle_to_mask

@@ -10,7 +10,7 @@ import pytest
 from detector_scenes import CLASSES, quick_options, scenes
 from eesvm import InputError, boxes
 from eesvm.descriptors import DescriptorCache
-from eesvm.detector.training_windows import NEGATIVE, POSITIVE, _empty_table, training_windows
+from eesvm.detector.training_table import NEGATIVE, POSITIVE, _empty_table, training_windows
 from eesvm.structures import Problem
 
 

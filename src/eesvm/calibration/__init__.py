@@ -1,1 +1,1 @@
-"""Score tables in, thresholds and evidence out. Images, networks and files are no business of this package."""
+"""Score tables in, thresholds and a proof out. Images and networks are never imported here."""

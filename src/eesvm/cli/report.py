@@ -22,7 +22,7 @@ from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector.class_calibration import check_calibrators
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.options import CALIBRATORS
-from eesvm.detector.training_windows import StageProgress
+from eesvm.detector.training_table import StageProgress
 from eesvm.metrics.detection_files import read_detections
 from eesvm.report.data import ReportData
 from eesvm.report.gather import gather

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from eesvm.cli.console import Screen
-from eesvm.detector.training_windows import StageProgress
+from eesvm.detector.training_table import StageProgress
 from eesvm.structures import Problem
 
 _SHOWN = 20  # problems that are listed one by one

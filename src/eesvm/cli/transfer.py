@@ -29,7 +29,7 @@ from eesvm.datasets import FORMATS
 from eesvm.datasets.problems import reason
 from eesvm.detector.consensus import classes_with_moved_boxes, with_consensus
 from eesvm.detector.detector import ExemplarDetector
-from eesvm.detector.training_windows import StageProgress
+from eesvm.detector.training_table import StageProgress
 from eesvm.images.files import write_image, write_picture
 from eesvm.metrics.detection_files import read_detections
 from eesvm.report.texts import counted

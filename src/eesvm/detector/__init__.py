@@ -1,15 +1,30 @@
-"""The detector: images in, detections with the exemplar that won each of them out."""
+"""The detector: images in, detections with the exemplar that won each of them out.
 
-from eesvm.detector.detector import (
-    ExemplarDetector,
-    Images,
-    as_records,
-    named_apart,
-)
+In: a dataset to learn from; images to look at. Out: a model that can be trained part by part, written, read, applied.
+"""
+
+from eesvm.detector.box_regression import BoxRegressor, regress_boxes
+from eesvm.detector.class_calibration import calibrate_class
+from eesvm.detector.class_training import CalibrationScores, SingleSVM, TrainedClass, score_class, train_class
+from eesvm.detector.detector import ExemplarDetector
+from eesvm.detector.model import ClassModel, Ensemble, score_image
+from eesvm.detector.options import DetectorOptions
+from eesvm.detector.training_table import TrainingWindows, training_windows
 
 __all__ = [
+    "BoxRegressor",
+    "CalibrationScores",
+    "ClassModel",
+    "DetectorOptions",
+    "Ensemble",
     "ExemplarDetector",
-    "Images",
-    "as_records",
-    "named_apart",
+    "SingleSVM",
+    "TrainedClass",
+    "TrainingWindows",
+    "calibrate_class",
+    "regress_boxes",
+    "score_class",
+    "score_image",
+    "train_class",
+    "training_windows",
 ]

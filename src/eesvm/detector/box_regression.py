@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from eesvm import boxes as box_functions
 from eesvm._support.threads import workers
-from eesvm.detector.training_windows import TrainingWindows
+from eesvm.detector.training_table import TrainingWindows
 
 F32 = NDArray[np.float32]
 F64 = NDArray[np.float64]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from eesvm._support.validation import InputError
 from eesvm.calibration.tables.score_table import ScoreTable
 from eesvm.detector.options import CalibrationOptions, TrainingOptions
-from eesvm.detector.training_windows import NEGATIVE, POSITIVE, DescriptorTable, TrainingWindows
+from eesvm.detector.training_table import NEGATIVE, POSITIVE, DescriptorTable, TrainingWindows
 from eesvm.exemplars.lda import ExemplarLDA
 from eesvm.exemplars.scoring import score_windows
 from eesvm.exemplars.single_svm import LinearSVM

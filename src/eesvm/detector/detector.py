@@ -27,34 +27,14 @@ from eesvm._support.memory import MemoryPlan, bytes_of
 from eesvm._support.validation import InputError, NotFittedInputError
 from eesvm.descriptors import DescriptorCache, describe_dataset
 from eesvm.descriptors.base import Descriptor
-from eesvm.detector.box_regression import BoxRegressor, regress_boxes
-from eesvm.detector.class_calibration import calibrate_class, check_calibrators
-from eesvm.detector.class_training import CalibrationScores, SingleSVM, TrainedClass, score_class, train_class
+from eesvm.detector.class_calibration import check_calibrators
 from eesvm.detector.files import LoadedModel, load_model, save_model
-from eesvm.detector.model import ClassModel, Ensemble, score_image
+from eesvm.detector.model import Ensemble, score_image
 from eesvm.detector.options import PRESETS, DetectorOptions
 from eesvm.detector.training_run import TrainingRun
-from eesvm.detector.training_windows import StageProgress, TrainingWindows, propose_windows, training_windows
+from eesvm.detector.training_table import StageProgress, propose_windows
 from eesvm.images.files import image_size, read_image
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation, ImageRecord, Problem
-
-__all__ = [
-    "BoxRegressor",
-    "CalibrationScores",
-    "ClassModel",
-    "DetectorOptions",
-    "Ensemble",
-    "ExemplarDetector",
-    "SingleSVM",
-    "TrainedClass",
-    "TrainingWindows",
-    "calibrate_class",
-    "regress_boxes",
-    "score_class",
-    "score_image",
-    "train_class",
-    "training_windows",
-]
 
 Images = Dataset | Iterable[ImageRecord | NDArray[np.uint8] | str | os.PathLike[str]]
 

@@ -30,7 +30,7 @@ from eesvm.detector.class_training import (
     training_rows,
 )
 from eesvm.detector.options import CalibrationOptions, TrainingOptions, WindowOptions
-from eesvm.detector.training_windows import DescriptorTable, TrainingWindows, propose_windows
+from eesvm.detector.training_table import DescriptorTable, TrainingWindows, propose_windows
 from eesvm.exemplars.scoring import rows_of_a_block, score_windows
 from eesvm.exemplars.solver import Solution
 from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars

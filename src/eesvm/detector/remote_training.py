@@ -57,7 +57,7 @@ from eesvm.detector.remote_tasks import (
     single_task,
     windows_task,
 )
-from eesvm.detector.training_windows import StageProgress, TrainingWindows
+from eesvm.detector.training_table import StageProgress, TrainingWindows
 from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars
 from eesvm.structures import Dataset, ImageRecord, Instance, Problem, Windows
 

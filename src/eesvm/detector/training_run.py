@@ -63,7 +63,7 @@ from eesvm.detector.keys import TrainingKeys
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.remote_training import SplitTraining
-from eesvm.detector.training_windows import (
+from eesvm.detector.training_table import (
     StageProgress,
     TrainingWindows,
     describe_windows,

@@ -1,21 +1,17 @@
-"""Exemplar SVMs: one linear SVM per object, its own descriptor the only positive, trained together."""
+"""Exemplars: one linear detector per training object, all trained together against shared negatives.
 
-from eesvm.exemplars.svms import (
-    ExemplarSVMs,
-    LinearExemplars,
-    TrainingProgress,
-    check_both_groups,
-    check_prior,
-    check_someone_is_left,
-    check_training,
-)
+In: descriptors of objects and of negative windows. Out: weights with the evidence of how far from optimal they can be,
+hard negatives, scores of windows, and files.
+"""
+
+from eesvm.exemplars.lda import ExemplarLDA
+from eesvm.exemplars.single_svm import LinearSVM
+from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars, TrainingProgress
 
 __all__ = [
+    "ExemplarLDA",
     "ExemplarSVMs",
     "LinearExemplars",
+    "LinearSVM",
     "TrainingProgress",
-    "check_both_groups",
-    "check_prior",
-    "check_someone_is_left",
-    "check_training",
 ]

@@ -1,0 +1,1 @@
+"""The paper again: its tables, claims, figures and search statistics, measured on any dataset."""

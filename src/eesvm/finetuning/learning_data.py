@@ -20,7 +20,7 @@ from eesvm._support.validation import InputError
 from eesvm.datasets.fingerprint import Fingerprint, digest, fingerprint
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector.class_training import choose_classes
-from eesvm.detector.training_windows import StageProgress, propose_windows
+from eesvm.detector.training_table import StageProgress, propose_windows
 from eesvm.finetuning.options import FinetuneOptions
 from eesvm.finetuning.windows_sampler import (
     LabelledWindows,

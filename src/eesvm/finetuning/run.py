@@ -21,7 +21,7 @@ from eesvm._support.validation import InputError, check_choice
 from eesvm.datasets.fingerprint import digest
 from eesvm.descriptors.backbones import DEVICES, Normalisation
 from eesvm.descriptors.cache import DescriptorCache
-from eesvm.detector.training_windows import StageProgress
+from eesvm.detector.training_table import StageProgress
 from eesvm.finetuning.card import CHECKPOINTS, has_card, make_card, read_card, write_card
 from eesvm.finetuning.learning_data import LearningData, gather_data
 from eesvm.finetuning.options import FinetuneOptions

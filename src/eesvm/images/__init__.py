@@ -1,11 +1,12 @@
-"""Image files and RGB arrays."""
+"""Pixels: image files, masks of objects, and pixels of one box warped onto another.
+
+In: files of any kind, polygons, run lengths. Out: RGB arrays and boolean masks, and files again.
+"""
 
 from eesvm.images.files import (
     IMAGE_SUFFIXES,
     MAX_PIXELS,
-    Header,
     ImageError,
-    PathOrBytes,
     image_header,
     image_size,
     read_image,
@@ -17,9 +18,7 @@ from eesvm.images.files import (
 __all__ = [
     "IMAGE_SUFFIXES",
     "MAX_PIXELS",
-    "Header",
     "ImageError",
-    "PathOrBytes",
     "image_header",
     "image_size",
     "read_image",

@@ -20,7 +20,7 @@ from eesvm._support.validation import InputError, check_number
 from eesvm._support.version import __version__
 from eesvm.detector.class_calibration import JOINT, JOINT_SIGMOID
 from eesvm.detector.detector import ExemplarDetector
-from eesvm.detector.training_windows import StageProgress
+from eesvm.detector.training_table import StageProgress
 from eesvm.report import texts
 from eesvm.report.data import RIGHT, Class, Exemplar, Image, ReportData, Section
 from eesvm.report.exemplars import ClassPart, class_part

@@ -1,23 +1,15 @@
-"""Annotation transfer: what is known of the exemplar that won a detection, carried onto that detection."""
+"""Annotation transfer: what is known of the exemplar that won a detection, carried onto that detection.
 
-from eesvm.transfer.inheritance import (
-    Agreement,
-    TransferredAnnotation,
-    annotate,
-    is_hashable,
-    numbered_parts,
-    transfer,
-    transfer_consensus,
-    weighted_median,
-)
+In: annotated training objects and detections that name them. Out: masks, parts, keypoints, poses and labels of the
+detections, how good those are where the truth is known, and files.
+"""
+
+from eesvm.transfer.inheritance import Agreement, TransferredAnnotation, annotate, transfer, transfer_consensus
 
 __all__ = [
     "Agreement",
     "TransferredAnnotation",
     "annotate",
-    "is_hashable",
-    "numbered_parts",
     "transfer",
     "transfer_consensus",
-    "weighted_median",
 ]

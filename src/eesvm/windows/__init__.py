@@ -1,23 +1,22 @@
-"""Windows: boxes in which an object may be, before anybody knows of which class."""
+"""Windows: boxes in which an object may be, before anybody knows of which class.
 
-from eesvm.windows.proposals import (
-    METHODS,
-    MODES,
-    Cache,
-    WindowSettings,
-    grid_windows,
-    propose,
-    propose_dataset,
-    with_ground_truth,
-)
+In: images. Out: proposals in a fixed order, files of them, and how many of a dataset's objects they find.
+"""
+
+from eesvm.windows.files import read_windows, write_windows
+from eesvm.windows.proposals import METHODS, MODES, grid_windows, propose, propose_dataset, with_ground_truth
+from eesvm.windows.recall import ClassRecall, WindowRecall, window_recall
 
 __all__ = [
     "METHODS",
     "MODES",
-    "Cache",
-    "WindowSettings",
+    "ClassRecall",
+    "WindowRecall",
     "grid_windows",
     "propose",
     "propose_dataset",
+    "read_windows",
+    "window_recall",
     "with_ground_truth",
+    "write_windows",
 ]

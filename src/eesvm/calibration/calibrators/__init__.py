@@ -1,0 +1,1 @@
+"""Calibrators as scikit-learn estimators: score table and labels in, comparable scores out."""

@@ -1,0 +1,1 @@
+"""Calibrations and certificates as files that are checked when they are read; never pickle."""

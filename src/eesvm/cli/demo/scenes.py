@@ -29,7 +29,7 @@ from eesvm.detector.class_calibration import STORED_AS
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
-from eesvm.detector.training_windows import StageProgress, describe_windows, propose_windows
+from eesvm.detector.training_table import StageProgress, describe_windows, propose_windows
 from eesvm.experiments.tables.detections import JOINT_SIGMOID, Hit, Rule, RuleResult, judge_rules, transfer_choices
 from eesvm.images.files import write_image
 from eesvm.metrics import break_down_errors, evaluate_detections

@@ -1,0 +1,1 @@
+"""What the paper claims, what was measured, and verdicts by stated rules."""

@@ -22,7 +22,7 @@ from eesvm._support.figures import png_bytes
 from eesvm._support.validation import InputError
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.detector.class_training import CalibrationScores, TrainedClass
-from eesvm.detector.training_windows import TrainingWindows
+from eesvm.detector.training_table import TrainingWindows
 from eesvm.experiments.figures import drawings as paper_drawings
 from eesvm.experiments.figures.example_pictures import different_winners, read_or_none, shown_windows
 from eesvm.experiments.search_study import example_cuts

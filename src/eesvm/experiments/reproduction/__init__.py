@@ -1,0 +1,1 @@
+"""One dataset in the roles of the paper's Val1, train and Val2: every method on every class, part by part."""

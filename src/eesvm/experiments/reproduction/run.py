@@ -23,7 +23,7 @@ from eesvm.datasets.fingerprint import digest, fingerprint
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector.class_training import NothingToLearnError
 from eesvm.detector.files import class_folder
-from eesvm.detector.training_windows import StageProgress, plain_descriptor
+from eesvm.detector.training_table import StageProgress, plain_descriptor
 from eesvm.experiments.figures.paper_figures import FigureInputs, PaperFigure, paper_figures
 from eesvm.experiments.reproduction import files
 from eesvm.experiments.reproduction.measure import ClassWork

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector.options import DescriptorOptions, DetectorOptions, WindowOptions
-from eesvm.detector.training_windows import (
+from eesvm.detector.training_table import (
     StageProgress,
     TrainingWindows,
     describe_windows,

@@ -1,0 +1,1 @@
+"""Measurements in, the tables of the paper out, beside the paper's own figures."""

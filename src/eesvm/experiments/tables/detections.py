@@ -36,7 +36,7 @@ from eesvm.detector.class_training import (
     train_class,
 )
 from eesvm.detector.options import DetectionOptions, DetectorOptions
-from eesvm.detector.training_windows import TrainingWindows
+from eesvm.detector.training_table import TrainingWindows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.exemplars.svms import LinearExemplars
 from eesvm.experiments.tables.windows import (

@@ -35,7 +35,7 @@ from eesvm.detector.class_calibration import check_calibrators
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.model import Ensemble
 from eesvm.detector.options import DetectionOptions
-from eesvm.detector.training_windows import propose_windows
+from eesvm.detector.training_table import propose_windows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.images.files import MAX_PIXELS, ImageError, image_size, read_image
 from eesvm.images.masks import mask_to_rle
