@@ -22,9 +22,10 @@ test-all: .venv test-bounds
 
 # The compiled searches once more with every index checked: a write beyond an array would else go unnoticed.
 test-bounds: .venv
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/checked $(BIN)/python -m pytest -n 2 --dist load tests/test_exact_corners.py \
-		tests/test_exact.py tests/test_search.py tests/test_frontier.py tests/test_neighbourhoods.py \
-		tests/test_exemplars.py tests/test_mining.py tests/test_scoring.py
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/checked $(BIN)/python -m pytest -n 2 --dist load \
+		tests/calibration/test_exact_corners.py tests/calibration/test_exact.py tests/calibration/test_search.py \
+		tests/calibration/test_frontier.py tests/calibration/test_neighbourhoods.py \
+		tests/exemplars/test_svms.py tests/exemplars/test_mining.py tests/exemplars/test_scoring.py
 
 lint: .venv
 	$(BIN)/ruff check .

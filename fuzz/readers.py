@@ -31,7 +31,7 @@ def main() -> None:
 
 def run_all(arguments: list[str]) -> int:
     """Every target in a process of its own; returns how many had a finding."""
-    from fuzz_targets import TARGETS
+    from helpers.fuzz_targets import TARGETS
 
     n_findings = 0
     for name in TARGETS:
@@ -47,7 +47,7 @@ def run_all(arguments: list[str]) -> int:
 
 def write_seeds(name: str, corpus: str) -> None:
     """The valid files of a target, to begin with."""
-    from fuzz_targets import TARGETS
+    from helpers.fuzz_targets import TARGETS
 
     if name not in TARGETS:
         sys.exit(f"there is no target {name}: those are {', '.join(TARGETS)}")
@@ -65,7 +65,7 @@ def fuzz(name: str, arguments: list[str]) -> None:
     if made.returncode:
         sys.exit(made.returncode)
     with atheris.instrument_imports(include=["eesvm"], enable_loader_override=False):
-        from fuzz_targets import TARGETS
+        from helpers.fuzz_targets import TARGETS
     target = TARGETS[name]
     options = ["-max_len=16384", f"-rss_limit_mb={MEMORY_MB}", "-timeout=20", f"-artifact_prefix={corpus.parent}/"]
     atheris.Setup([sys.argv[0], str(corpus), *options, *arguments], target.try_reading)

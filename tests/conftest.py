@@ -6,6 +6,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from helpers.archive_server import server  # noqa: F401
+
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 
 

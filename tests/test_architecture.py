@@ -1,11 +1,11 @@
 """The direction of imports: the calibration core stays free of images, networks and files."""
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import eesvm
+from helpers.imports import imported_modules
 
 PACKAGE = Path(eesvm.__file__).parent
 CORE = {"numpy", "scipy", "sklearn", "numba", "eesvm"}
@@ -19,14 +19,6 @@ HEAVY = (
     "dask",
     "rich",
 )  # scikit-learn itself loads pandas if it can
-
-
-def imported_modules(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from ([node.module] if node.module != "eesvm" else [f"eesvm.{a.name}" for a in node.names])
 
 
 def test_calibration_needs_scores_and_nothing_else():

@@ -1,0 +1,76 @@
+"""`eesvm data`: what it prints, and its status."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from eesvm.cli import main
+from helpers.dataset_files import save_voc, voc_object
+
+
+@pytest.fixture
+def folder(tmp_path):
+    save_voc(tmp_path, "a", voc_object() + voc_object("cat", (9, 9, 2, 2)), size=(40, 30))
+    save_voc(tmp_path, "b", voc_object("cat", extra="<difficult>1</difficult>"))
+    return tmp_path
+
+
+def test_info_prints_counts_and_every_problem(folder, capsys):
+    assert main(["data", "info", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "objects      2, 1 difficult" in out
+    assert "1 problem (box: 1)" in out
+    problem = "object 2 (cat): its box 9, 9, 2, 2 is inverted; it is left out"
+    assert f"  {folder}/Annotations/a.xml:8: {problem}\n" in out
+
+
+def test_strict_is_a_matter_of_status(folder, capsys):
+    assert main(["data", "info", str(folder), "--strict"]) == 1
+    assert "is inverted" in capsys.readouterr().out
+    (folder / "Annotations/a.xml").unlink()
+    (folder / "JPEGImages/a.jpg").unlink()
+    assert main(["data", "info", str(folder), "--strict"]) == 0
+    assert "no problems found" in capsys.readouterr().out
+
+
+def test_json(folder, capsys):
+    assert main(["data", "info", str(folder), "--json", "--classes", "dog", "--check", "full"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["n_images"] == 2
+    assert document["classes"] == {"dog": 1}
+    assert document["problem_kinds"] == {"class": 2}
+    assert [problem["line"] for problem in document["problems"]] == [8, 4]
+
+
+def test_errors_are_one_line(tmp_path, capsys):
+    assert main(["data", "info", str(tmp_path / "nothing")]) == 1
+    assert capsys.readouterr().err == f"eesvm: error: {tmp_path}/nothing does not exist\n"
+    assert main(["data", "fetch", "voc2007", "-o", str(tmp_path), "--part", "x"]) == 1
+    with pytest.raises(SystemExit) as error:
+        main(["data"])
+    assert error.value.code == 2
+
+
+def test_fetch(server, tmp_path, capsys):
+    assert main(["data", "fetch", "voc2007", "-o", str(tmp_path), "--base-url", server.url]) == 0
+    folder = tmp_path / "VOCdevkit" / "VOC2007"
+    assert capsys.readouterr().out == f"voc2007 is in {folder}: eesvm data info {folder}\n"
+    assert main(["data", "info", str(folder), "--split", "test", "--strict"]) == 0
+
+
+def test_the_installed_command(folder):
+    done = subprocess.run(
+        [sys.executable, "-m", "eesvm", "data", "info", str(folder)], capture_output=True, text=True, check=True
+    )
+    assert "is inverted" in done.stdout
+    assert done.stderr == ""
+
+
+def test_importing_the_package_loads_no_image_library():
+    script = (
+        "import sys, eesvm.cli, eesvm.datasets; print([m for m in ('PIL', 'cv2', 'defusedxml') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,363 @@
+"""`eesvm train` and `eesvm detect`: end to end, killed and resumed, and what they refuse."""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eesvm import ExemplarDetector, InputError
+from eesvm.cli import detect, main
+from eesvm.datasets import write_coco, write_voc
+from eesvm.datasets.scenes import make_scenes
+from eesvm.images import write_image
+from eesvm.metrics.detection_files import read_detections
+from helpers.detector_scenes import CLASSES, scenes
+
+QUICK = [
+    *("--descriptor", "hog", "--mode", "single", "--jobs", "1"),
+    *("--set", "descriptor.n_components=none", "--set", "calibration.method=greedy"),
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A dataset on disk, and a cache that the tests share."""
+    folder = tmp_path_factory.mktemp("train")
+    write_voc(scenes("train", 8), folder / "data")
+    (folder / "test").mkdir()
+    for record in scenes("test"):
+        write_image(folder / "test" / f"{record.image_id}.png", record.read())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def arguments(place):
+    return ["train", str(place / "data"), *QUICK, "--cache", str(place / "cache")]
+
+
+@pytest.fixture(scope="module")
+def model(place, arguments):
+    assert main([*arguments, "-o", str(place / "model"), "--quiet"]) == 0
+    return place / "model"
+
+
+def test_training_says_what_it_did(arguments, model, capsys):
+    assert main([*arguments, "-o", str(model)]) == 0
+    text = capsys.readouterr().out
+    assert text.endswith(f"{model} is up to date: there was nothing to do\n")
+    assert "three" in text
+    assert "eight" in text
+    assert main([*arguments, "-o", str(model), "--set", "detection.nms=0.4", "--profile"]) == 0
+    text = capsys.readouterr().out
+    assert f"written to {model}: see MODEL.md in it, then `eesvm detect {model} IMAGES`\n" in text
+    assert "reading images" in text
+    assert "everything else" in text
+    assert ExemplarDetector.load(model).options.detection.nms == 0.4
+    assert json.loads((model / "run.json").read_text())["state"] == "done"
+
+
+def test_detections_in_all_formats(place, model, tmp_path, capsys):
+    images = str(place / "test")
+    out = tmp_path / "found"
+    assert main(["detect", str(model), images, "-o", str(out), "--format", "csv,coco,voc", "--no-cache"]) == 0
+    text = capsys.readouterr().out
+    assert "images      6 of 6\n" in text
+    assert f"written to {out / 'detections.csv'}, {out / 'detections.json'}, {out / 'voc'}\n" in text
+    table = read_detections(out / "detections.csv")
+    results = read_detections(out / "detections.json")
+    assert [one.image_id for one in table] == [one.image_id for one in results]
+    assert all(
+        (a.scores == b.scores).all() and (a.exemplars == b.exemplars).all() for a, b in zip(table, results, strict=True)
+    )
+    assert sorted(p.name for p in (out / "voc").glob("*.txt")) == [
+        "comp3_det_test_eight.txt",
+        "comp3_det_test_three.txt",
+    ]
+    expected = ExemplarDetector.load(model).predict([place / "test" / "test_0002.png"])[0]
+    one = next(one for one in table if one.image_id == "test_0002")
+    assert (one.scores == expected.scores).all()
+    assert (one.exemplars == expected.exemplars).all()
+
+
+def test_single_images_patterns_and_options(place, model, tmp_path, capsys):
+    csv = tmp_path / "found.csv"
+    (place / "test" / "zz_broken.png").write_bytes(b"no picture")
+    try:
+        call = ["detect", str(model), str(place / "test" / "*_000[01].png"), str(place / "test" / "zz_*"), "-o", str(csv),
+                "--max-detections", "2", "--calibrator", "affine", "--cache", str(tmp_path / "cache"), "--profile"]  # fmt: skip
+        assert main(call) == 0
+        text = capsys.readouterr().out
+        assert "images      2 of 2\n" in text
+        assert "1 problem\n" in text
+        assert "zz_broken.png: " in text
+        assert "scores and suppression" in text
+        assert [len(one) for one in read_detections(csv)] == [2, 2]
+        assert main(call) == 1
+        assert "already exists: choose another name or allow overwriting it (--overwrite)" in capsys.readouterr().err
+        assert main([*call, "--overwrite", "--score", "1000", "--quiet"]) == 0
+        assert csv.read_text() == "image_id,class,score,x1,y1,x2,y2,exemplar\n"
+        assert capsys.readouterr().out == ""
+    finally:
+        (place / "test" / "zz_broken.png").unlink()
+
+
+def test_coco_numbers_are_those_of_the_dataset(model, tmp_path):
+    write_coco(scenes("test"), tmp_path / "coco")
+    out = tmp_path / "found.json"
+    assert main(["detect", str(model), str(tmp_path / "coco"), "-o", str(out), "--quiet", "--no-cache"]) == 0
+    annotations = json.loads(next((tmp_path / "coco").rglob("*.json")).read_text())
+    assert {entry["image_id"] for entry in json.loads(out.read_text())} <= {
+        image["id"] for image in annotations["images"]
+    }
+
+
+def test_coco_results_of_a_split_that_lacks_classes_and_has_flaws(model, tmp_path):
+    write_coco(scenes("test"), tmp_path / "coco")
+    (path,) = (tmp_path / "coco").rglob("*.json")
+    document = json.loads(path.read_text())
+    image = document["images"][0]["id"]
+    document["annotations"] = [each for each in document["annotations"] if each["image_id"] == image]
+    document["categories"] = [{"id": 40, "name": "cow"}, {"id": 3}]
+    (tmp_path / "coco" / "instances_other.json").write_text("{")
+    path.rename(path.with_name("instances_few.json"))
+    path.with_name("instances_few.json").write_text(json.dumps(document))
+    out = tmp_path / "found.json"
+    assert main(["detect", str(model), str(tmp_path / "coco"), "-o", str(out), "--quiet", "--no-cache"]) == 0
+    entries = json.loads(out.read_text())
+    assert {(each["category_name"], each["category_id"]) for each in entries} == {("eight", 41), ("three", 42)}
+
+
+def opened(name, split=None, annotations=None):
+    arguments = argparse.Namespace(split=split, annotations=annotations)
+    return [record.image_id for record in detect.open_images(str(name), arguments)]
+
+
+def test_files_of_datasets_have_splits_and_photographs_have_none(tmp_path):
+    drawn = make_scenes(2, 1, classes=CLASSES)
+    write_coco(drawn, tmp_path / "coco")
+    for record in drawn:
+        split = record.image_id.split("_")[0]
+        (tmp_path / "yolo" / "images" / split).mkdir(parents=True, exist_ok=True)
+        write_image(tmp_path / "yolo" / "images" / split / f"{record.image_id}.png", record.read())
+    yaml = tmp_path / "yolo" / "data.yaml"
+    yaml.write_text("train: images/train\nval: images/test\nnames: [three, eight]\n")
+    (annotations,) = (tmp_path / "coco").rglob("*.json")
+    for name in (annotations, tmp_path / "co*" / annotations.name):
+        assert opened(name, "test") == ["test_0000"]
+        assert opened(name, "train") == ["train_0000", "train_0001"]
+    assert opened(yaml, "val") == ["test/test_0000"]
+    assert opened(yaml, "val", "yolo") == ["test/test_0000"]
+    for name in (yaml, annotations):
+        with pytest.raises(InputError, match="has no split 'summer'"):
+            opened(name, "summer")
+    with pytest.raises(InputError, match="a dataset of the format voc is a folder"):
+        opened(annotations, annotations="voc")
+    photo = tmp_path / "yolo" / "images" / "test" / "test_0000.png"
+    assert opened(photo, "train", "coco") == opened(photo.with_name("*.png"), "train", "coco") == ["test_0000"]
+
+
+def test_what_cannot_be_written_is_refused_before_any_work(model, place, tmp_path, capsys, monkeypatch):
+    def work(*_, **__):
+        raise AssertionError("windows are proposed")
+
+    monkeypatch.setattr(ExemplarDetector, "predict", work)
+    photo = (place / "test" / "test_0000.png").read_bytes()
+    for name in ("my photo.png", b"\xff.png"):
+        folder = tmp_path / ("spaces" if isinstance(name, str) else "bytes")
+        folder.mkdir()
+        (folder / os.fsdecode(name)).write_bytes(photo)
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "locked").mkdir()
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "locked" and may(path, mode))
+    for images, out, sentence in (
+        ("spaces", "found", "the image id 'my photo' has spaces or is empty: VOC text files cannot hold it"),
+        ("bytes", "found", "is not text in UTF-8: give its file another"),
+        ("spaces", "folder.csv", "folder.csv: it is a folder"),
+        ("spaces", "locked/found.csv", "no permission to write in"),
+        ("spaces", "locked/found", "no permission to write in"),
+        ("spaces", "none/found.csv", "its folder does not exist"),
+    ):
+        formats = [] if out.endswith(".csv") else ["--format", "csv,voc"]
+        call = ["detect", str(model), str(tmp_path / images), "-o", str(tmp_path / out), "--overwrite", *formats]
+        assert main(call) == 1
+        error = capsys.readouterr().err
+        assert sentence in error
+        assert error.count("\n") == 1
+
+
+def test_options_come_from_a_file_and_the_command_line(arguments, place, tmp_path):
+    config = tmp_path / "options.yaml"
+    config.write_text("preset: paper\ntraining:\n  C: 2e-4\ndetection:\n  nms: 0.5\n")
+    call = [*arguments, "-o", str(tmp_path / "m"), "--config", str(config), "--classes", "three", "--quiet"]
+    assert main([*call, "--min-recall", "0.9", "--set", "detection.nms=0.6", "--calibrator", "sigmoid,affine"]) == 0
+    options = ExemplarDetector.load(tmp_path / "m").options
+    assert (options.training.C, options.training.loss, options.detection.nms) == (2e-4, "hinge", 0.6)
+    assert options.calibration.min_recall == 0.9
+    assert options.calibration.calibrator == "sigmoid"
+    card = json.loads((tmp_path / "m" / "model.json").read_text())
+    assert card["classes"][0]["calibrators"] == ["sigmoid", "affine"]
+
+
+def state(folder):
+    try:
+        return json.loads((folder / "run.json").read_text())["parts"]
+    except FileNotFoundError:
+        return {}
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_same_model(arguments, model, tmp_path):
+    folder = tmp_path / "killed"
+    command = [sys.executable, "-m", "eesvm", *arguments, "-o", str(folder), "--set", "detection.nms=0.4"]
+    for wanted in (1, 4):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while process.poll() is None and len(state(folder)) < wanted:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not (folder / "model.json").exists()
+    kept = {name: (folder / name).stat().st_mtime_ns for part in state(folder).values() for name in part["files"]}
+    assert kept
+    assert main([*arguments, "-o", str(folder), "--set", "detection.nms=0.4", "--quiet"]) == 0
+    assert all((folder / name).stat().st_mtime_ns == when for name, when in kept.items())
+    assert not list(folder.rglob(".*.part"))
+    one, other = ExemplarDetector.load(folder), ExemplarDetector.load(model)
+    for a, b in zip(one.models_, other.models_, strict=True):
+        assert (a.exemplars.coef_ == b.exemplars.coef_).all()
+        assert (a.calibrators["joint"].thresholds_ == b.calibrators["joint"].thresholds_).all()
+        assert (a.calibrators["joint"].sigmoids_ == b.calibrators["joint"].sigmoids_).all()
+
+
+def test_an_interrupted_run_says_how_to_go_on(arguments, tmp_path):
+    folder = tmp_path / "stopped"
+    command = [sys.executable, "-m", "eesvm", *arguments, "-o", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not state(folder):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130
+    assert errors == "eesvm: interrupted: the same command goes on where it stopped\n"
+    assert state(folder)
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        (["--classes", "three,seven"], "the class 'seven' has no object to learn from in data: those are eight, three"),
+        (["--calibrator", "platt"], "`calibrator` must be one of 'none', "),
+        (["--set", "nms"], "--set must be NAME=VALUE, got 'nms'"),
+        (["--set", "detection.nmx=1"], "there is no option `detection.nmx`: did you mean `detection.nms`?"),
+        (["--config", "nowhere.yaml"], "nowhere.yaml: it cannot be read (No such file or directory)"),
+        (["--split", "summer"], "has no split 'summer'"),
+    ],
+)
+def test_errors_of_training_are_one_line(arguments, tmp_path, extra, sentence, capsys):
+    assert main([*arguments, "-o", str(tmp_path / "m"), *extra]) == 1
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.startswith("eesvm: error: ")
+    assert error.count("\n") == 1
+
+
+def test_data_that_cannot_be_trained_on(tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    assert main(["train", str(tmp_path / "empty"), "-o", str(tmp_path / "m")]) == 1
+    assert "holds nothing that can be opened" in capsys.readouterr().err
+    write_image(tmp_path / "empty" / "a.png", np.zeros((40, 40, 3), dtype=np.uint8))
+    assert main(["train", str(tmp_path / "empty"), "-o", str(tmp_path / "m")]) == 1
+    assert capsys.readouterr().err == "eesvm: error: empty has no objects to learn from\n"
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission(arguments, tmp_path, capsys):
+    (tmp_path / "locked").mkdir(mode=0o500)
+    assert main([*arguments, "-o", str(tmp_path / "locked" / "m")]) == 1
+    assert "cannot create" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("extra", "sentence"),
+    [
+        (["nowhere.jpg"], "nowhere.jpg does not exist"),
+        (["nothing_*.jpg"], "no file matches nothing_*.jpg"),
+        (["scenes", "--calibrator", "platt"], "`calibrator` must be one of 'none', "),
+        (["scenes", "--format", "xml"], "--format must be some of csv, coco, voc, joined by commas, got 'xml'"),
+        (["scenes", "--split", "summer"], "the dataset has no split 'summer'"),
+    ],
+)
+def test_errors_of_detection_are_one_line(model, tmp_path, extra, sentence, capsys):
+    assert main(["detect", str(model), *extra, "-o", str(tmp_path / "out")]) == 1
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_of_other_images_is_left_alone(arguments, model, tmp_path, capsys):
+    write_voc(make_scenes(6, 3, classes=CLASSES, random_state=9), tmp_path / "other")
+    before = {path: path.read_bytes() for path in model.rglob("*") if path.is_file()}
+    other = ["train", str(tmp_path / "other"), *arguments[2:], "-o", str(model)]
+    assert main(other) == 1
+    line = capsys.readouterr().err
+    assert line.startswith(f"eesvm: error: {model} holds a model of other images (data), which training on other would")
+    assert {path: path.read_bytes() for path in model.rglob("*") if path.is_file()} == before
+
+
+def test_a_preset_on_the_command_line_overrules_the_file(arguments, tmp_path, capsys):
+    (tmp_path / "options.yaml").write_text("preset: paper\n")
+    for extra, loss in (([], "hinge"), (["--preset", "default"], "squared_hinge")):
+        out = tmp_path / f"model_{loss}"
+        wanted = ["--config", str(tmp_path / "options.yaml"), "--classes", "eight", "-o", str(out), "--quiet"]
+        assert main([*arguments, *wanted, *extra]) == 0
+        assert ExemplarDetector.load(out).options.training.loss == loss
+
+
+def test_images_that_cannot_be_looked_at(model, place, tmp_path, capsys):
+    """None at all is an error that says why; some are listed."""
+    whole = next((place / "test").iterdir())
+    (tmp_path / "cut.png").write_bytes(whole.read_bytes()[:300])
+    (tmp_path / "empty.png").write_bytes(b"")
+    for names in (["cut.png"], ["empty.png"], ["cut.png", "empty.png"]):
+        out = tmp_path / "found.csv"
+        images = [str(tmp_path / name) for name in names]
+        assert main(["detect", str(model), *images, "-o", str(out), "--no-cache", "--quiet"]) == 1
+        line = capsys.readouterr().err
+        assert line.count("\n") == 1
+        assert any(image in line for image in images)
+        assert not out.exists()
+    assert main(["detect", str(model), str(tmp_path / "cut.png"), str(whole), "-o", str(out), "--no-cache"]) == 0
+    assert "cut.png" in capsys.readouterr().out
+
+
+def test_a_class_in_one_image_is_calibrated_with_it_and_the_card_says_so(tmp_path):
+    dataset = scenes("train", 8)
+    first = dataset[0].instances[0]
+    apart = [replace(one, class_name="first") if one is first else one for one in dataset[0].instances]
+    images = (replace(dataset[0], instances=tuple(apart)), *dataset[1:])
+    write_voc(replace(dataset, images=images, classes=("first", *dataset.classes)), tmp_path / "data")
+    assert main(["train", str(tmp_path / "data"), *QUICK, "--no-cache", "--quiet", "-o", str(tmp_path / "model")]) == 0
+    text = (tmp_path / "model" / "MODEL.md").read_text()
+    assert "without the exemplars of the same image (those of first with them: all objects of such a class" in text
+
+
+def test_a_folder_that_is_no_model(place, tmp_path, capsys):
+    assert main(["detect", str(place / "data"), "scenes", "-o", str(tmp_path / "out.csv")]) == 1
+    assert "is not a model: there is no model.json in it" in capsys.readouterr().err
+
+
+def test_help_has_an_example():
+    for verb in ("train", "detect"):
+        done = subprocess.run(
+            [sys.executable, "-m", "eesvm", verb, "--help"], capture_output=True, text=True, check=True
+        )
+        assert f"  eesvm {verb} " in done.stdout

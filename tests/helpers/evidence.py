@@ -1,0 +1,46 @@
+"""Checks of a search's answer that hold whatever the method."""
+
+import numpy as np
+import pytest
+
+from eesvm import InputError, solve
+from helpers import reference
+
+
+def solve_or_none(problem, **options):
+    """The result, or None where no thresholds are feasible."""
+    try:
+        return solve(problem, **options)
+    except InputError as error:
+        reasons = ["`forbidden` bars every exemplar"]
+        if (problem.lower_thresholds > -np.inf).any():
+            reasons += [
+                "`lower_thresholds` bars every exemplar",
+                "`forbidden` and `lower_thresholds` bar every exemplar",
+            ]
+        if not any(f"cannot be covered, because {reason}" in str(error) for reason in reasons):
+            raise
+        return None
+
+
+def check_evidence(problem, result, min_recall=1.0):
+    """What every result promises, whatever the method."""
+    assert problem.is_feasible(result.thresholds, min_recall)
+    assert (problem.lower_thresholds <= result.thresholds).all()
+    assert (result.thresholds <= problem.upper_thresholds).all()
+    assert result.thresholds.dtype == problem.positive_scores.dtype
+    assert result.min_recall == min_recall
+    assert result.loss == problem.loss(result.thresholds) == pytest.approx(reference.loss(problem, result.thresholds))
+    assert 0 <= result.lower_bound <= result.loss
+    covered = reference.covered(problem, result.thresholds)
+    assert ((result.assignment >= 0) == covered).all()
+    for p in np.flatnonzero(covered):
+        j = result.assignment[p]
+        assert problem.positive_scores[p, j] > result.thresholds[j]
+        assert problem.forbidden is None or not problem.forbidden[p, j]
+    assert (result.active == (result.thresholds < np.inf)).all()
+    losses, bounds = [h[1] for h in result.history], [h[2] for h in result.history]
+    assert losses == sorted(losses, reverse=True)
+    assert bounds == sorted(bounds)
+    if result.history:
+        assert result.history[-1][1:] == pytest.approx((result.loss, result.lower_bound))
