@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from eesvm.exemplars.solver import hinge as hinge_module
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -11,6 +10,7 @@ from eesvm import InputError
 from eesvm._support.threads import workers
 from eesvm.exemplars.rows import ArrayRows
 from eesvm.exemplars.solver import Budget, Margins, Objective, Problem, solve_together
+from eesvm.exemplars.solver import hinge as hinge_module
 from eesvm.exemplars.solver.pool import Pool
 from eesvm.exemplars.solver.scan import Look, scan
 from eesvm.exemplars.solver.squared_hinge import mean_hessian_inverse

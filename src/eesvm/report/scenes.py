@@ -2,7 +2,7 @@
 
 In: detections, verdicts, and the records of a dataset. Out: `Detection`s, `Missed` objects, `Scene`s, and the images.
 Of more detections than wanted the surest of each class stay, as far as possible equally many of each.
-Absent on purpose: judging (`report_truth`).
+Absent on purpose: judging (`truth`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: a fitted sigmoid, isotonic or affine calibrator. Out: a file, and from it a calibrator that scores as the saved one.
 `save_arrays` and `load_arrays` are what that takes: a format, a version, names, dtypes and shapes that are checked.
-Absent on purpose: joint calibrations and co-occurrence, which are JSON (`persistence`); pickle.
+Absent on purpose: joint calibrations and co-occurrence, which are JSON (`calibrations`); pickle.
 """
 
 from __future__ import annotations
