@@ -13,6 +13,7 @@ import pytest
 from eesvm import InputError
 from eesvm.boxes import clip
 from eesvm.cli import main
+from eesvm.cli.transfer import handed_text
 from eesvm.datasets import open_dataset, write_coco
 from eesvm.datasets.scenes import make_scenes
 from eesvm.detector import ExemplarDetector
@@ -29,6 +30,7 @@ from eesvm.transfer.annotations import annotate as annotate_all
 from eesvm.transfer.detections import (
     RANDOM,
     WINNER,
+    ImageDetections,
     choose_detections,
     hand_on,
     measure_transfer,
@@ -332,17 +334,12 @@ def test_pictures_of_a_vote_say_that_they_show_the_winner(capsys, tmp_path, plac
         (3, (0.9, 0.5, 0.1), "vote of 3\nwithout the winner"),
     ],
 )
-def test_who_is_silent_is_no_voter(tmp_path, place, near, texts, monkeypatch, winner, scores, text):
-    def voted(chosen, *_, **__):
-        (one,) = chosen
-        return [replace(one, voters=((0, 1, 2),), scores=(scores,))]
-
-    monkeypatch.setattr("eesvm.cli.transfer.with_consensus", voted)
-    name = ExemplarDetector.load(place / "model").exemplars_[0].class_name
-    found = Detections(near[0].image_id, near[0].boxes[:1], np.array([0.5]), np.array([name]), np.array([winner]))
-    write_csv_detections(tmp_path / "one.csv", [found])
-    run(place, tmp_path / "out", "--consensus", 3, "--no-quality", "--quiet", detections=tmp_path / "one.csv")
-    assert texts[0][2] == text
+def test_who_is_silent_is_no_voter(place, detector, near, winner, scores, text):
+    one = rows_of(near[0], np.arange(1))
+    one = replace(one, class_names=np.array([detector.exemplars_[0].class_name]), exemplars=np.array([winner]))
+    image = ImageDetections(open_dataset(place / "data", split="test")[0], one, ((0, 1, 2),), (scores,))
+    (handed,) = hand_on(detector.exemplars_, image)
+    assert handed_text(image, 0, handed) == text
 
 
 def test_moved_boxes_are_not_the_windows_that_were_won(capsys, tmp_path, place):

@@ -80,26 +80,43 @@ def test_the_windows_to_be_scored_are_counted_right(max_negatives):
     assert n_scored(windows, name, calibration) == score_class(windows, trained, calibration).table.n_rows
 
 
-def test_descriptors_beyond_the_plan_are_mapped_and_the_model_is_the_same(monkeypatch):
-    dataset, options = scenes("train", 4), quick_options()
-    plain = ExemplarDetector(options).fit(dataset)
-    monkeypatch.setattr(MemoryPlan, "descriptors", property(lambda self: 1000))
-    kept = []
-    real = MemoryPlan.check_calibration
-    monkeypatch.setattr(MemoryPlan, "check_calibration", lambda self, *what: kept.append(what[-1]) or real(self, *what))
-    small = ExemplarDetector(options).fit(dataset, memory="1GB")
-    assert kept[0] == 0, "mapped descriptors take no memory"
+@pytest.fixture(scope="module")
+def plain():
+    """A detector that was trained without a limit, and what its parts take."""
+    return ExemplarDetector(quick_options()).fit(scenes("train", 4))
+
+
+def leave(monkeypatch, n_bytes):
+    """A plan of the least size leaves this much for windows, exemplars and scores."""
+    monkeypatch.setattr("eesvm._support.memory._PYTHON", LEAST - n_bytes)
+
+
+def takes(detector):
+    """Bytes of each class: of its scores, and of a search over them."""
+    tables = [model.read_scores().table.scores for model in detector.models_]
+    return [table.nbytes for table in tables], [20 * table.size for table in tables]
+
+
+def test_descriptors_beyond_the_plan_are_mapped_and_the_model_is_the_same(plain, monkeypatch):
+    scores, searches = takes(plain)
+    room = max(searches) + sum(scores)
+    windows = training_windows(scenes("train", 4), quick_options())
+    assert windows.descriptors.nbytes > room  # in memory they would leave too little for a search
+    leave(monkeypatch, room)
+    small = ExemplarDetector(quick_options()).fit(scenes("train", 4), memory="1GB")
     for one, other in zip(plain.models_, small.models_, strict=True):
         np.testing.assert_allclose(one.exemplars.coef_, other.exemplars.coef_, atol=1e-3)
 
 
-def test_scores_that_no_folder_keeps_count(monkeypatch):
-    held = []
-    monkeypatch.setattr(MemoryPlan, "descriptors", property(lambda self: 1000))
-    monkeypatch.setattr(MemoryPlan, "check_calibration", lambda self, *what: held.append(what[-1]))
-    detector = ExemplarDetector(quick_options()).fit(scenes("train", 4), memory="1GB")
-    tables = [model.read_scores().table.scores.nbytes for model in detector.models_]
-    assert held == [sum(tables[:k]) for k in range(len(tables))]
+def test_scores_that_no_folder_keeps_count(plain, monkeypatch):
+    scores, searches = takes(plain)
+    room = max(taken + sum(scores[:k]) for k, taken in enumerate(searches))
+    assert room > searches[0]
+    leave(monkeypatch, room)
+    ExemplarDetector(quick_options()).fit(scenes("train", 4), memory="1GB")
+    leave(monkeypatch, room - 1)
+    with pytest.raises(InputError, match=r"to calibrate the class .* takes about"):
+        ExemplarDetector(quick_options()).fit(scenes("train", 4), memory="1GB")
 
 
 def test_the_plan_holds_for_scores_of_an_earlier_run(tmp_path, monkeypatch):

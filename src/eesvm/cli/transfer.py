@@ -255,7 +255,7 @@ def _draw_one(
     text = f"{found.class_names[row]} {_score_text(float(found.scores[row]))}"
     origin = f"{winner.image_id}, object {winner.index + 1}"
     laid = superimposed(pixels, found.boxes[row], winner)
-    captions = (f"{found.image_id}\n{text}", f"winning exemplar\n{origin}", _handed_text(image, row, handed))
+    captions = (f"{found.image_id}\n{text}", f"winning exemplar\n{origin}", handed_text(image, row, handed))
     beside = panel(pixels, found.boxes[row], winner, handed, captions=captions)
     write_image(_made(folder / f"{rank:04d}.png"), laid)
     write_image(folder / f"{rank:04d}_panel.png", beside)
@@ -270,7 +270,7 @@ def _score_text(score: float) -> str:
     return ">0.9999"
 
 
-def _handed_text(image: ImageDetections, row: int, handed: TransferredAnnotation) -> str:
+def handed_text(image: ImageDetections, row: int, handed: TransferredAnnotation) -> str:
     """What the picture of what was handed on is called: by whom, and what of it cannot be seen."""
     lines = ["transferred"]
     voters, winner = image.voters[row], int(image.detections.exemplars[row])

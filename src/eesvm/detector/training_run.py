@@ -167,7 +167,7 @@ class TrainingRun:
         return models
 
     def _check_images(self, folder: RunFolder) -> None:
-        """Refuse a folder whose model is of other images altogether: going on there would replace it."""
+        """Refuse a folder whose model is of other images altogether: training there would replace it."""
         before = folder.inputs.get("images")
         if isinstance(before, dict) and before and not set(before.values()) & set(self.fingerprint.images.values()):
             raise InputError(
@@ -250,8 +250,9 @@ class TrainingRun:
         model.facts = self._facts(name, scores)
         for stored in self.calibrators:
             if not self._has(name, stored, self.keys.calibration(name, stored)):
-                found = scores()  # that may be of an earlier run, which was allowed more memory
-                self._check_memory(model, found.table.n_rows)
+                found = scores()
+                if self.folder is not None:  # then they may be of an earlier run, which was allowed more memory
+                    self._check_memory(model, found.table.n_rows)
                 self._stages.send_calibration(name, stored, found)
         if self.folder is not None:
             scores.forget()  # they can be read again: those of all classes may be more than memory holds
@@ -282,8 +283,10 @@ class TrainingRun:
     def _facts(self, name: str, scores: _Scores) -> dict[str, Any]:
         """How many windows a class is calibrated on; its scores are made where they are missing."""
         part = self._part_name(name, "scores")
-        if self._has(name, "scores", self.keys.scores(name)) and self.folder and "facts" in self.folder.entry(part):
-            return self.folder.entry(part)["facts"]
+        if self.folder is not None and self.folder.has(part, self.keys.scores(name)):
+            known = self.folder.entry(part).get("facts")
+            if known is not None:
+                return known
         found = scores()
         n_positives = found.table.n_positives
         facts = {
