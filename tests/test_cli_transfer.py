@@ -82,11 +82,6 @@ def run(place, out, *arguments, detections="near.csv", status=0):
     assert main(["transfer", *names, *map(str, arguments)]) == status
 
 
-def rows_of(one, rows):
-    columns = (one.boxes, one.scores, one.class_names, one.exemplars)
-    return Detections(one.image_id, *(column[rows] for column in columns))
-
-
 def fails(capsys, *arguments):
     """The one line of the complaint."""
     capsys.readouterr()
@@ -288,7 +283,7 @@ def texts(monkeypatch):
 def test_what_stands_below_the_pictures(capsys, tmp_path, place, detector, near, texts):
     scores = [1.0, 0.99999, 0.9996, 0.5631][: len(near[0])]
     assert len(scores) > 2
-    one = replace(rows_of(near[0], np.arange(len(scores))), scores=np.array(scores))
+    one = replace(near[0][: len(scores)], scores=np.array(scores))
     write_csv_detections(tmp_path / "one.csv", [one])
     run(place, tmp_path / "out", "--no-quality", detections=tmp_path / "one.csv")
     assert "pictures show" not in capsys.readouterr().out
@@ -571,7 +566,7 @@ def test_an_id_in_the_file_of_the_exemplar_is_nothing_that_is_handed_on(capsys, 
             for own in [{"digit": 4} if one.class_name == CLASSES[0] else {}]
         )
     bare.save(tmp_path / "bare")
-    found = [rows_of(one, np.flatnonzero(one.class_names == name)[:1]) for name in CLASSES[1::-1] for one in near]
+    found = [one.of_class(name)[:1] for name in CLASSES[1::-1] for one in near]
     rest = [str(place / "data"), "--split", "test", "--no-quality", "--top", "1"]
     for k, name in enumerate(CLASSES[1::-1]):
         one = next(each for each in found if len(each) and each.class_names[0] == name)
@@ -595,7 +590,7 @@ def test_notes_about_a_single_thing(capsys, tmp_path, place, detector, near):
     text = capsys.readouterr().out
     assert "note: 1 detection names no exemplar and is left out\n" in text
     assert "note: 1 detection lies in the image of its own exemplar, which flatters the comparison\n" in text
-    write_csv_detections(tmp_path / "many.csv", [rows_of(near[0], np.zeros(255, dtype=int))])
+    write_csv_detections(tmp_path / "many.csv", [near[0][np.zeros(255, dtype=int)]])
     run(place, tmp_path / "many", "--masks", "--pictures", 0, "--no-quality", detections=tmp_path / "many.csv")
     assert "note: 1 annotation is not in the masks: an image numbers at most 254\n" in capsys.readouterr().out
 
