@@ -80,10 +80,7 @@ def test_the_windows_to_be_scored_are_counted_right(max_negatives):
     assert n_scored(windows, name, calibration) == score_class(windows, trained, calibration).table.n_rows
 
 
-@pytest.fixture(scope="module")
-def plain():
-    """A detector that was trained without a limit, and what its parts take."""
-    return ExemplarDetector(quick_options()).fit(scenes("train", 4))
+MIB = 1 << 20
 
 
 def leave(monkeypatch, n_bytes):
@@ -91,32 +88,33 @@ def leave(monkeypatch, n_bytes):
     monkeypatch.setattr("eesvm._support.memory._PYTHON", LEAST - n_bytes)
 
 
-def takes(detector):
-    """Bytes of each class: of its scores, and of a search over them."""
-    tables = [model.read_scores().table.scores for model in detector.models_]
-    return [table.nbytes for table in tables], [20 * table.size for table in tables]
-
-
-def test_descriptors_beyond_the_plan_are_mapped_and_the_model_is_the_same(plain, monkeypatch):
-    scores, searches = takes(plain)
-    room = max(searches) + sum(scores)
-    windows = training_windows(scenes("train", 4), quick_options())
-    assert windows.descriptors.nbytes > room  # in memory they would leave too little for a search
-    leave(monkeypatch, room)
-    small = ExemplarDetector(quick_options()).fit(scenes("train", 4), memory="1GB")
+def test_descriptors_beyond_the_plan_are_mapped_and_the_model_is_the_same(monkeypatch):
+    dataset, options = scenes("train", 20), quick_options(windows__method="grid", windows__max_windows=150)
+    windows = training_windows(dataset, options)
+    assert windows.descriptors.nbytes > 20 * MIB  # held in memory, they would leave nothing for a calibration
+    plain = ExemplarDetector(options).fit(dataset)
+    leave(monkeypatch, 20 * MIB)
+    small = ExemplarDetector(options).fit(dataset, memory="1GB")
     for one, other in zip(plain.models_, small.models_, strict=True):
         np.testing.assert_allclose(one.exemplars.coef_, other.exemplars.coef_, atol=1e-3)
 
 
-def test_scores_that_no_folder_keeps_count(plain, monkeypatch):
-    scores, searches = takes(plain)
-    room = max(taken + sum(scores[:k]) for k, taken in enumerate(searches))
-    assert room > searches[0]
+def test_scores_that_no_folder_keeps_count(monkeypatch):
+    dataset, options = scenes("train", 4), quick_options()
+    windows = training_windows(dataset, options)
+    plain = ExemplarDetector(options).fit(dataset)
+    first, last = sorted((model.read_scores().table for model in plain.models_), key=lambda table: table.scores.size)
+    names = sorted(
+        plain.classes_, key=lambda name: plain.models_[plain.classes_.index(name)].read_scores().table.scores.size
+    )
+    per_score = 30 * MIB // last.scores.size
+    monkeypatch.setattr("eesvm._support.memory._SCORE", per_score)  # so that small tables fill the room
+    room = windows.descriptors.nbytes + first.scores.nbytes + per_score * last.scores.size
     leave(monkeypatch, room)
-    ExemplarDetector(quick_options()).fit(scenes("train", 4), memory="1GB")
+    ExemplarDetector(options).fit(dataset, names, memory="1GB")
     leave(monkeypatch, room - 1)
-    with pytest.raises(InputError, match=r"to calibrate the class .* takes about"):
-        ExemplarDetector(quick_options()).fit(scenes("train", 4), memory="1GB")
+    with pytest.raises(InputError, match=rf"to calibrate the class '{names[-1]}', .* takes about"):
+        ExemplarDetector(options).fit(dataset, names, memory="1GB")
 
 
 def test_the_plan_holds_for_scores_of_an_earlier_run(tmp_path, monkeypatch):

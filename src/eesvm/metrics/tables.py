@@ -142,6 +142,8 @@ def _objects(records: Sequence[ImageRecord], classes: tuple[str, ...]) -> Object
 
 def _in_order(detections: Iterable[Detections], image_numbers: Mapping[str, int]) -> list[tuple[int, Detections]]:
     """The entries by the order of the truth, so that nothing depends on the order in which they come."""
+    if isinstance(detections, Detections):
+        raise InputError("`detections` must hold one `Detections` for each image, got one alone: put it into a list")
     entries: dict[int, Detections] = {}
     for entry in detections:
         number = image_numbers.get(entry.image_id)

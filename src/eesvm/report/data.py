@@ -53,7 +53,7 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Detection:
+class ShownDetection:
     """A detection that the page shows."""
 
     scene: int
@@ -225,7 +225,7 @@ class ReportData:
     classes: tuple[Class, ...] = ()
     exemplars: tuple[Exemplar, ...] = ()  # in the order of the model
     scenes: tuple[Scene, ...] = ()
-    detections: tuple[Detection, ...] = ()  # highest score first
+    detections: tuple[ShownDetection, ...] = ()  # highest score first
     n_detections: int = 0  # shown or not
     missed: tuple[Missed, ...] = ()
     n_missed: int = 0
