@@ -38,7 +38,7 @@ from eesvm.detector.training_table import TrainingWindows, describe_windows, fit
 from eesvm.experiments.tables.detections import Rule, calibrators_on_demand, judge_rules
 from eesvm.finetuning import PAPER_UNITS, FinetuneOptions, finetune
 from eesvm.structures import Dataset, Windows
-from eesvm.windows.proposals import read_windows
+from eesvm.windows import read_windows
 
 SETS = ("cards", "pets_voc", "raccoon")
 FROZEN, TUNED, PAPER = "frozen", "fine-tuned", "fine-tuned, 4096-d layer"

@@ -18,7 +18,7 @@ from eesvm import boxes
 from eesvm.datasets import open_dataset
 from eesvm.datasets.scenes import make_scenes
 from eesvm.structures import ImageRecord, Windows
-from eesvm.windows.proposals import WindowRecall, propose_dataset, window_recall
+from eesvm.windows import WindowRecall, propose_dataset, window_recall
 
 DATA = ROOT.parent / "shared" / "data"  # outside the repository, skipped where absent
 REAL_SETS = {

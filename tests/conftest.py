@@ -5,8 +5,13 @@ import shutil
 from urllib.parse import urlsplit
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from helpers.archive_server import server  # noqa: F401
+
+# How fast an example is drawn or run says something about the machine, not about the package.
+settings.register_profile("eesvm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("eesvm")
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 

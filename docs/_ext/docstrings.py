@@ -52,8 +52,6 @@ def _process_docstring(app: Sphinx, what: str, name: str, item: Any, options: An
     if not (getattr(item, "__module__", None) or name).startswith("eesvm"):
         return  # inherited from scikit-learn or numpy, who write reStructuredText
     text = "\n".join(lines)
-    if what == "module":
-        text = text.split("\nBefore: ")[0]  # where the file stands on the road; that is for readers of the code
     text = as_restructured_text(text)
     if what == "class" and not _SECTION.search(text):
         text += "\n".join(_section_of_fields(item))

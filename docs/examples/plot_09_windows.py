@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 from eesvm.boxes import iou
 from eesvm.datasets.scenes import make_scenes
 from eesvm.structures import Windows
-from eesvm.windows.proposals import propose_dataset, window_recall
+from eesvm.windows import propose_dataset, window_recall
 
 scenes = make_scenes(n_train=0, n_test=12)
 windows = list(propose_dataset(scenes, n_jobs=1, mode="fast"))

@@ -12,7 +12,7 @@ from eesvm.cli import main
 from eesvm.datasets import write_voc
 from eesvm.datasets.scenes import make_scenes
 from eesvm.structures import Windows
-from eesvm.windows.proposals import grid_windows, read_windows, write_windows
+from eesvm.windows import grid_windows, read_windows, write_windows
 
 QUICK = ["--mode", "single", "--jobs", "1"]
 

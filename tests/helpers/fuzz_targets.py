@@ -40,7 +40,7 @@ from eesvm.images import read_image
 from eesvm.metrics.detection_files import read_detections, write_detections
 from eesvm.structures import Detections, ExemplarAnnotation, Windows
 from eesvm.transfer.annotations import load_annotations, save_annotations
-from eesvm.windows.proposals import read_windows, write_windows
+from eesvm.windows import read_windows, write_windows
 from helpers.dataset_files import coco_document, save_image, voc_object, voc_xml
 
 
