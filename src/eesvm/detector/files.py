@@ -27,8 +27,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from eesvm._support.digests import file_digest
 from eesvm._support.files import atomic_folder
-from eesvm._support.run_folder import file_digest
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.base import ScoreCalibrator

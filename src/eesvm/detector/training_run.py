@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from eesvm._support.digests import digest
 from eesvm._support.memory import MemoryPlan
 from eesvm._support.run_folder import RunFolder
 from eesvm._support.tasks import Engine
@@ -29,7 +30,7 @@ from eesvm._support.threads import n_cores
 from eesvm._support.validation import InputError, check_image_name
 from eesvm.calibration.anytime import Progress as SearchState
 from eesvm.calibration.calibrators.base import ScoreCalibrator
-from eesvm.datasets.fingerprint import digest, fingerprint
+from eesvm.datasets.fingerprint import fingerprint
 from eesvm.descriptors import DescriptorCache, Transformed
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector.box_regression import BoxRegressor, regress_boxes
@@ -73,7 +74,7 @@ from eesvm.detector.training_table import (
     sample_windows,
 )
 from eesvm.structures import Dataset, Problem, Windows
-from eesvm.transfer.annotations import annotate
+from eesvm.transfer.annotations import annotate_all
 
 T = TypeVar("T")
 
@@ -371,7 +372,7 @@ class TrainingRun:
             trained = self._train_here(windows, name) if self._split is None else self._split.trained(name)
         with self._stage("annotations"):
             records = {record.image_id: record for record in windows.records}
-            annotations = annotate(trained.instances, records, self.problems)
+            annotations = annotate_all(trained.instances, records, self.problems)
         return ClassModel(name, trained.exemplars, annotations, trained.single)
 
     def _train_here(self, windows: TrainingWindows, name: str) -> TrainedClass:

@@ -41,7 +41,7 @@ _MAX_MASK = 1 << 28  # pixels
 _FIELDS = {"class_name", "image_id", "index", "box", "mask_shape", "parts", "pose", "metadata"}
 
 
-def annotate(
+def annotate_all(
     instances: Sequence[Instance], records: Mapping[str, ImageRecord], problems: list[Problem] | None = None
 ) -> tuple[ExemplarAnnotation, ...]:
     """The annotation of each instance; a mask or picture that cannot be read is left out and listed."""

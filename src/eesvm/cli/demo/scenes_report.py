@@ -12,17 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from eesvm.cli.console import amount, percent
-from eesvm.experiments.tables.detections import (
-    AFFINE,
-    COOCCURRENCE,
-    ISOTONIC,
-    JOINT,
-    JOINT_SIGMOID,
-    NO_CALIBRATION,
-    SIGMOID,
-    SINGLE_SVM,
-    RuleResult,
-)
+from eesvm.experiments.tables.detections import RuleResult
+from eesvm.experiments.tables.windows import Method
 from eesvm.metrics import DetectionReport, ErrorBreakdown
 from eesvm.report.data import Section
 from eesvm.report.static_page import Picture, Table
@@ -44,14 +35,14 @@ TABLE_HEADER = (
 
 # Tables 1 to 3 of the paper: means of ten classes of ILSVRC.
 _PAPER = {
-    NO_CALIBRATION: ("195k", "", ""),
-    SIGMOID: ("80k", "42.7", "27.3"),
-    JOINT: ("57k", "", ""),
-    JOINT_SIGMOID: ("55k", "45.0", "30.6"),
-    ISOTONIC: ("63k", "43.7", "27.2"),
-    AFFINE: ("65k", "44.1", "30.5"),
-    COOCCURRENCE: ("", "", ""),
-    SINGLE_SVM: ("341k", "44.0", "37.0"),
+    Method.NO_CALIBRATION: ("195k", "", ""),
+    Method.SIGMOID: ("80k", "42.7", "27.3"),
+    Method.JOINT: ("57k", "", ""),
+    Method.JOINT_SIGMOID: ("55k", "45.0", "30.6"),
+    Method.ISOTONIC: ("63k", "43.7", "27.2"),
+    Method.AFFINE: ("65k", "44.1", "30.5"),
+    Method.COOCCURRENCE: ("", "", ""),
+    Method.SINGLE_SVM: ("341k", "44.0", "37.0"),
 }
 _ROAD = (
     "Windows were proposed by selective search and described by a network that has never seen these scenes. Every "
@@ -112,7 +103,7 @@ def table_rows(results: Mapping[str, Sequence[RuleResult]]) -> list[list[str]]:
             float(np.mean([getattr(one, name) for one in same]))
             for name in ("recall", "false_positives", "window_ap", "detection_ap")
         )
-        winners = "" if same[0].rule == SINGLE_SVM else f"{sum(one.n_winners for one in same)}"
+        winners = "" if same[0].rule == Method.SINGLE_SVM else f"{sum(one.n_winners for one in same)}"
         rows.append(
             [
                 same[0].rule,
@@ -132,7 +123,7 @@ def search_table(results: Mapping[str, Sequence[RuleResult]]) -> tuple[tuple[str
     header = ("class", "exemplars", "redundant", "loss", "lower bound", "gap", "status", "seconds")
     rows = []
     for name, of_class in results.items():
-        found = next(one for one in of_class if one.rule == JOINT_SIGMOID)
+        found = next(one for one in of_class if one.rule == Method.JOINT_SIGMOID)
         search = found.search
         rows.append(
             [

@@ -25,8 +25,7 @@ from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.problem import any_accepts
 from eesvm.detector.box_regression import BoxRegressor, regress_boxes
-from eesvm.detector.class_calibration import SINGLE_SVM as SINGLE
-from eesvm.detector.class_calibration import STORED_AS, ScoreRule, calibrate_class, score_rule
+from eesvm.detector.class_calibration import SINGLE_SVM, STORED_AS, ScoreRule, calibrate_class, score_rule
 from eesvm.detector.class_training import (
     CalibrationScores,
     NothingToLearnError,
@@ -39,15 +38,7 @@ from eesvm.detector.options import DetectionOptions, DetectorOptions
 from eesvm.detector.training_table import TrainingWindows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.exemplars.svms import LinearExemplars
-from eesvm.experiments.tables.windows import (
-    AFFINE,
-    ISOTONIC,
-    JOINT,
-    JOINT_SIGMOID,
-    NO_CALIBRATION,
-    SIGMOID,
-    SINGLE_SVM,
-)
+from eesvm.experiments.tables.windows import Method
 from eesvm.metrics import (
     average_precision,
     evaluate_detections,
@@ -60,7 +51,6 @@ from eesvm.metrics.tables import make_tables
 from eesvm.structures import Detections, ExemplarAnnotation, Instance
 from eesvm.transfer.quality import Consensus, TransferQuality, matched_instances, random_choice, transfer_quality
 
-COOCCURRENCE = "EE-SVM co-occurrence"
 WINNER, UNCALIBRATED, NEAREST, RANDOM, VOTE = (
     "calibrated winner",
     "uncalibrated winner",
@@ -82,14 +72,14 @@ class Rule:
 
 
 PAPER_RULES = (
-    Rule(NO_CALIBRATION, "none"),
-    Rule(SIGMOID, "sigmoid"),
-    Rule(JOINT, "joint"),
-    Rule(JOINT_SIGMOID, "joint-sigmoid"),
-    Rule(ISOTONIC, "isotonic"),
-    Rule(AFFINE, "affine"),
-    Rule(COOCCURRENCE, "cooccurrence"),
-    Rule(SINGLE_SVM, "single-svm"),
+    Rule(Method.NO_CALIBRATION, "none"),
+    Rule(Method.SIGMOID, "sigmoid"),
+    Rule(Method.JOINT, "joint"),
+    Rule(Method.JOINT_SIGMOID, "joint-sigmoid"),
+    Rule(Method.ISOTONIC, "isotonic"),
+    Rule(Method.AFFINE, "affine"),
+    Rule(Method.COOCCURRENCE, "cooccurrence"),
+    Rule(Method.SINGLE_SVM, "single-svm"),
 )
 
 
@@ -261,7 +251,7 @@ class _TestWindows:
         detection = options.changed(dict(rule.changes)).detection
         search: dict[str, Any] = {}
         is_accepted: NDArray[np.bool_] | None = None
-        if rule.calibrator == SINGLE:
+        if rule.calibrator == SINGLE_SVM:
             scores, how = self.single.astype(np.float64), None
         else:
             calibrator = calibrator_of(rule)
