@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eesvm._support.amounts import amount, duration, percent
 from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError
@@ -25,7 +26,7 @@ from eesvm.calibration.proofs.verify import Verification
 from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.tables.fit import summarise_exemplars
 from eesvm.calibration.tables.score_table import ScoreTable
-from eesvm.cli.console import Screen, amount, duration, percent, result_facts
+from eesvm.cli.console import Screen, result_facts
 from eesvm.experiments.tables.windows import Method, WindowComparison, WindowTables
 from eesvm.report.figures import loss_and_bound, plot_recall_frontier, precision_recall_curves
 

@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from eesvm._support.amounts import duration
 from eesvm._support.validation import InputError
 from eesvm.cli.arguments import Parsers, add_verb, number
-from eesvm.cli.console import Screen, duration
+from eesvm.cli.console import Screen
 from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.datasets import FORMATS, open_dataset
 from eesvm.descriptors import DescriptorCache

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from eesvm._support.amounts import counted, enumeration
 from eesvm._support.files import atomic_write
 from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.joint import JointCalibrator
@@ -97,11 +98,11 @@ def page(content: Mapping[str, Any]) -> str:
     calibration, detection = options["calibration"], options["detection"]
     n_exemplars = sum(entry["n_exemplars"] for entry in content["classes"])
     lines = [
-        f"# Detector of {_listed([entry['name'] for entry in content['classes']])}",
+        f"# Detector of {enumeration([entry['name'] for entry in content['classes']])}",
         "",
-        f"{_counted(n_exemplars, 'exemplar', 'exemplars')} in "
-        f"{_counted(len(content['classes']), 'class', 'classes')}, trained on "
-        f"{_counted(inputs.get('n_images', 0), 'image', 'images')} of {inputs.get('name', 'a dataset')} by eesvm "
+        f"{counted(n_exemplars, 'exemplar')} in "
+        f"{counted(len(content['classes']), 'class', 'classes')}, trained on "
+        f"{counted(inputs.get('n_images', 0), 'image')} of {inputs.get('name', 'a dataset')} by eesvm "
         f"{content['eesvm_version']}.",
         "",
         "| class | exemplars | redundant | positives | negatives | false positives | at least | gap | search |",
@@ -163,7 +164,7 @@ def _search_text(calibration: Mapping[str, Any], classes: Sequence[Mapping[str, 
     others = [name for name in joint if name not in across]
     without = " without the exemplars of the same image" if across else ""
     if across and others:
-        without += f" (those of {_listed(others)} with them: all objects of such a class are in one image)"
+        without += f" (those of {enumeration(others)} with them: all objects of such a class are in one image)"
     return [
         "False positives are training windows that the joint thresholds accept while they accept "
         f"{100 * calibration['min_recall']:g} % of the positives{without}; no thresholds accept fewer than the number "
@@ -185,14 +186,3 @@ def _training_text(options: Mapping[str, Any]) -> str:
         return "LDA"
     prior = "no prior" if options["prior"] is None else f"prior: {options['prior']}"
     return f"{options['loss']}, C {options['C']:g}, positive weight {options['positive_weight']:g}, {prior}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = list(names[:6])
-    if len(names) > 6:
-        return f"{', '.join(shown)} and {len(names) - 6} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-
-
-def _counted(n: int, one: str, many: str) -> str:
-    return f"{n:,} {one if n == 1 else many}"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from eesvm.cli.console import amount, percent
+from eesvm._support.amounts import amount, percent, thousands
+from eesvm.experiments.paper import PAPER_TABLES
 from eesvm.experiments.tables.detections import RuleResult
 from eesvm.experiments.tables.windows import Method
 from eesvm.metrics import DetectionReport, ErrorBreakdown
@@ -33,17 +34,6 @@ TABLE_HEADER = (
     "paper: detection AP",
 )
 
-# Tables 1 to 3 of the paper: means of ten classes of ILSVRC.
-_PAPER = {
-    Method.NO_CALIBRATION: ("195k", "", ""),
-    Method.SIGMOID: ("80k", "42.7", "27.3"),
-    Method.JOINT: ("57k", "", ""),
-    Method.JOINT_SIGMOID: ("55k", "45.0", "30.6"),
-    Method.ISOTONIC: ("63k", "43.7", "27.2"),
-    Method.AFFINE: ("65k", "44.1", "30.5"),
-    Method.COOCCURRENCE: ("", "", ""),
-    Method.SINGLE_SVM: ("341k", "44.0", "37.0"),
-}
 _ROAD = (
     "Windows were proposed by selective search and described by a network that has never seen these scenes. Every "
     "object of the training scenes became an exemplar: one linear SVM that tells it from the rest of the training "
@@ -112,10 +102,17 @@ def table_rows(results: Mapping[str, Sequence[RuleResult]]) -> list[list[str]]:
                 f"{100 * window_ap:.1f}",
                 f"{100 * detection_ap:.1f}",
                 winners,
-                *_PAPER.get(same[0].rule, ("", "", "")),
+                *_paper_cells(same[0].rule),
             ]
         )
     return rows
+
+
+def _paper_cells(rule: str) -> list[str]:
+    """Tables 1 to 3 of the paper: means of ten classes of ILSVRC."""
+    rows = (PAPER_TABLES[number].rows.get(rule) for number in (1, 2, 3))
+    forms = (thousands, "{:.1f}".format, "{:.1f}".format)
+    return ["" if row is None else form(row.mean) for row, form in zip(rows, forms, strict=True)]
 
 
 def search_table(results: Mapping[str, Sequence[RuleResult]]) -> tuple[tuple[str, ...], list[list[str]]]:

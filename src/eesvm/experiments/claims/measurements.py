@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from eesvm._support.amounts import rough_duration
 from eesvm.experiments.claims.rules import (
     CONFIRMED,
     NOT_CONFIRMED,
@@ -35,7 +36,6 @@ from eesvm.experiments.paper import (
 )
 from eesvm.experiments.reproduction.results import FULL, HOG, SMALL, Results
 from eesvm.experiments.search_study.pruning import ALGORITHM1, TINY, PruningStudy
-from eesvm.experiments.search_study.tables import duration
 from eesvm.experiments.tables.estimates import Estimate, Sample, log_ratio, split_estimate
 from eesvm.experiments.tables.windows import Method
 
@@ -219,10 +219,11 @@ def exhaustive(evidence: Evidence) -> Finding:
     slowest = max(search.seconds for search in tiny)
     is_so = estimate >= EXHAUSTIVE_SECONDS and slowest <= FEW_SECONDS and all(s.is_finished for s in tiny)
     note = (
-        f"at least {duration(EXHAUSTIVE_SECONDS)} against at most {FEW_SECONDS:g} s; the whole tree is an estimate by "
-        "nodes per second, and nobody could wait for it: the paper's search of 15 h must have been cut short somehow"
+        f"at least {rough_duration(EXHAUSTIVE_SECONDS)} against at most {FEW_SECONDS:g} s; the whole tree is an "
+        "estimate by nodes per second, and nobody could wait for it: the paper's search of 15 h must have been cut "
+        "short somehow"
     )
-    measured = f"{duration(estimate)} against {duration(slowest)}"
+    measured = f"{rough_duration(estimate)} against {rough_duration(slowest)}"
     return Finding(CONFIRMED if is_so else NOT_CONFIRMED, NUMBER, measured, note)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from eesvm._support.amounts import thousands
 from eesvm.experiments.claims.measurements import (
     Evidence,
     Find,
@@ -90,13 +91,9 @@ def claims_table(judged: Judged, with_values: bool = False) -> ResultTable:
     return ResultTable("claims", "What the paper claims", "claim", tuple(columns), tuple(rows), notes)
 
 
-def _thousands(value: float) -> str:
-    return f"{value / 1000:.0f}k"
-
-
 def _paper_fewer(number: int, method: str, other: str) -> str:
     own, reference = (PAPER_TABLES[number].rows[each].mean for each in (method, other))
-    return f"{own / reference:.2f} times as many ({_thousands(own)} against {_thousands(reference)})"
+    return f"{own / reference:.2f} times as many ({thousands(own)} against {thousands(reference)})"
 
 
 def _paper_gain(number: int, method: str, other: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eesvm._support.amounts import rough_duration, rounded_percent
 from eesvm.experiments.search_study.pruning import (
     ALGORITHM1,
     EXACT,
@@ -18,8 +19,6 @@ from eesvm.experiments.search_study.pruning import (
     PruningStudy,
     Search,
 )
-
-_YEAR = 365.25 * 24 * 3600
 
 
 def markdown(study: PruningStudy) -> str:
@@ -37,15 +36,6 @@ def markdown(study: PruningStudy) -> str:
     if study.notes:
         parts.append("\n".join(f"- {note}" for note in study.notes))
     return "\n\n".join(parts) + "\n"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the unit that one would say them in."""
-    for unit, length in (("years", _YEAR), ("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * length:
-            amount = seconds / length
-            return f"{amount:.1e} {unit}".replace("e+", "e") if amount >= 1e5 else f"{amount:,.0f} {unit}"
-    return f"{seconds:.2g} s"
 
 
 def _depth(study: PruningStudy) -> tuple[str, str]:
@@ -108,7 +98,7 @@ def _exhaustive(study: PruningStudy) -> tuple[str, str]:
     for s in _everywhere(study, EXHAUSTIVE):
         assert s.n_tree_nodes is not None
         assert s.estimate is not None
-        taken = f"{duration(s.estimate)} ({'measured' if s.is_finished else 'estimate'})"
+        taken = f"{rough_duration(s.estimate)} ({'measured' if s.is_finished else 'estimate'})"
         others = (_seconds(study.beside(s, kind)) for kind in (ALGORITHM1, EXACT))
         rows.append(
             [
@@ -121,7 +111,7 @@ def _exhaustive(study: PruningStudy) -> tuple[str, str]:
             ]
         )
     estimate = study.exhaustive_estimate
-    here = "not measured at that size" if estimate is None else f"{duration(estimate)} (estimate, median)"
+    here = "not measured at that size" if estimate is None else f"{rough_duration(estimate)} (estimate, median)"
     said = (
         f"The paper: 15 h at {TINY[0]} x {TINY[1]}, a few seconds for its algorithm. Here: {here}. The perfect tree of "
         f"that size has {TINY[0]}^{TINY[1]} leaves: the paper does not say what kept its search to 15 h."
@@ -169,7 +159,7 @@ def _seconds(search: Search) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "not measured" if share is None else f"{100 * share:.3g} %"
+    return rounded_percent(share, ".3g", "not measured")
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

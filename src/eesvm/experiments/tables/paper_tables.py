@@ -10,7 +10,9 @@ Absent on purpose: measuring, and files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
+from eesvm._support.amounts import rough_duration, rounded_percent
 from eesvm.experiments.paper import (
     CNN_INDEPENDENT,
     CNN_JOINT,
@@ -28,7 +30,6 @@ from eesvm.experiments.paper import (
 from eesvm.experiments.reproduction.recipes import ACROSS_IMAGES, DEFAULT_PRESET
 from eesvm.experiments.reproduction.results import FULL, HOG, SMALL, Results
 from eesvm.experiments.search_study.pruning import PruningStudy
-from eesvm.experiments.search_study.tables import duration
 from eesvm.experiments.tables.estimates import Sample
 from eesvm.experiments.tables.files import (
     COUNT,
@@ -44,6 +45,7 @@ from eesvm.experiments.tables.windows import Method
 
 PAPER_GROUP, OWN_GROUP = "the paper's rows", "beyond the paper"
 
+_percent = partial(rounded_percent, form=".0f", missing="")
 _SHOWN_AS = {Method.SINGLE_SVM: "Single Linear-SVM (R-CNN)", RECALL: "Recall, %"}
 _ABOUT = {
     1: "Negative test windows that a method accepts in order to reach the recall of the joint thresholds: fewer are "
@@ -123,8 +125,8 @@ def pruning_table(study: PruningStudy) -> ResultTable:
         ("Redundant E-SVMs at the optimum", f"up to {100 * REDUNDANT_SHARE:g} %", _percent(study.redundant_share)),
         (
             "Exhaustive search of 15 E-SVMs and 50 positives (estimate)",
-            duration(EXHAUSTIVE_SECONDS),
-            "" if exhaustive is None else duration(exhaustive),
+            rough_duration(EXHAUSTIVE_SECONDS),
+            "" if exhaustive is None else rough_duration(exhaustive),
         ),
     ]
     columns = (Column("paper"), Column("here"))
@@ -297,13 +299,8 @@ def _paper_gain(paper: PaperTable, method: str, reference: str) -> Cell:
     return Cell() if row is None or other is None else Cell(round(row.mean - other.mean, 6), GAIN)
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.0f} %"
-
-
 def _paper_share(n_exemplars: int) -> str:
-    share = PRUNED_SHARE.get(n_exemplars)
-    return "" if share is None else f"{100 * share:g} %"
+    return rounded_percent(PRUNED_SHARE.get(n_exemplars), "g", "")
 
 
 def _search_cells(results: Results, stage: str, method: str, name: str) -> Iterator[Cell]:
