@@ -18,7 +18,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from eesvm.cli.arguments import Parsers, add_verb
 from eesvm.cli.console import Screen
 from eesvm.datasets import FORMATS, Summary, open_dataset, summary
-from eesvm.datasets._build import CHECKS
+from eesvm.datasets.build import CHECKS
 from eesvm.datasets.fetch import COLLECTIONS, FetchProgress, fetch
 from eesvm.structures import Dataset
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from eesvm._support.validation import InputError, check_choice
-from eesvm.datasets._build import Options
-from eesvm.datasets._detect import detect_format
+from eesvm.datasets.build import Options
 from eesvm.datasets.coco import read_coco
+from eesvm.datasets.detect import detect_format
 from eesvm.datasets.folder import read_folder
 from eesvm.datasets.ilsvrc import read_ilsvrc
 from eesvm.datasets.overview import Summary, select, summary

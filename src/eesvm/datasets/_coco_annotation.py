@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError
-from eesvm.datasets._build import Builder, Picture
+from eesvm.datasets.build import Builder, Picture
 from eesvm.images.masks import check_polygon, check_rle, mask_box, polygons_to_mask, rle_to_mask
 from eesvm.structures import Instance, Part
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Container
 from pathlib import Path
 
-from eesvm.datasets._build import Builder
+from eesvm.datasets.build import Builder
 from eesvm.images.files import IMAGE_SUFFIXES
 
 _LABELS = {"1": 1, "+1": 1, "0": 0, "-1": -1}

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from eesvm._support.validation import InputError
-from eesvm.datasets._build import Builder, Options, Picture, choose_split
 from eesvm.datasets._coco_annotation import Place, read_instance
+from eesvm.datasets.build import Builder, Options, Picture, choose_split
 from eesvm.datasets.tree import safe_name
 from eesvm.structures import Dataset, Instance
 

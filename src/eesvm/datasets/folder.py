@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from eesvm.datasets._build import Builder, Options, choose_split
+from eesvm.datasets.build import Builder, Options, choose_split
 from eesvm.datasets.tree import SPLIT_NAMES, common_folder, folder_splits, is_image, key, scan
 from eesvm.structures import Dataset
 

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from eesvm._support.validation import InputError
-from eesvm.datasets._build import Builder, Options, choose_split
 from eesvm.datasets._image_sets import read_splits
+from eesvm.datasets.build import Builder, Options, choose_split
 from eesvm.datasets.tree import ImageIndex, below, scan
 from eesvm.datasets.voc import Layout, read_annotated_images
 from eesvm.structures import Dataset

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from eesvm.datasets._build import Builder
+from eesvm.datasets.build import Builder
 from eesvm.images.files import IMAGE_SUFFIXES
 
 SPLIT_NAMES = (

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from eesvm._support.validation import InputError, check_choice
-from eesvm.datasets._build import Builder, Options, Picture, choose_split
 from eesvm.datasets._image_sets import read_splits
 from eesvm.datasets._voc_xml import Node, XmlError, corners, is_true, metadata, parse_annotation, stated_size
+from eesvm.datasets.build import Builder, Options, Picture, choose_split
 from eesvm.datasets.tree import ImageIndex, below, common_folder, folder_splits, key, safe_name, scan
 from eesvm.images.files import ImageError, image_size, read_index_image
 from eesvm.images.masks import index_mask

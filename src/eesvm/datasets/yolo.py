@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from eesvm._support.validation import InputError
-from eesvm.datasets._build import Builder, Options, Picture, choose_split
 from eesvm.datasets._coco_annotation import ShapeMask
 from eesvm.datasets._yolo_config import CLASS_FILES, Config, find_config, read_class_file, read_config
+from eesvm.datasets.build import Builder, Options, Picture, choose_split
 from eesvm.datasets.tree import ImageIndex, common_folder, folder_splits, is_image, key, safe_name, scan
 from eesvm.images.masks import check_polygon
 from eesvm.structures import Dataset, Instance

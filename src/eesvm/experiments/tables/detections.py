@@ -46,7 +46,7 @@ from eesvm.metrics import (
     false_positives_at_recall,
     recall_at,
 )
-from eesvm.metrics.detections import _rank
+from eesvm.metrics.detections import rank_detections
 from eesvm.metrics.tables import make_tables
 from eesvm.structures import Detections, ExemplarAnnotation, Instance
 from eesvm.transfer.quality import Consensus, TransferQuality, matched_instances, random_choice, transfer_quality
@@ -299,7 +299,7 @@ class _TestWindows:
         """Every measure with the images drawn as the weights say; NaN where no object of the class is drawn."""
         if self.image_weights is None:
             return {}
-        ranking = _rank(make_tables(self.test.records, detections, [self.class_name]), 0.5, "voc10")[0]
+        ranking = rank_detections(make_tables(self.test.records, detections, [self.class_name]), 0.5, "voc10")[0]
         order = np.argsort(-scores, kind="stable")  # sorted once: the metrics notice and do not sort again
         is_positive, sorted_scores, images = self.is_positive[order], scores[order], self.image[order]
         accepted = None if is_accepted is None else is_accepted[order]

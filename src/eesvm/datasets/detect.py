@@ -12,9 +12,9 @@ from pathlib import Path
 
 from eesvm._support.validation import InputError
 from eesvm.datasets import coco, ilsvrc, voc, yolo
-from eesvm.datasets._build import Builder, Options
 from eesvm.datasets._voc_xml import XmlError, parse_xml
 from eesvm.datasets._yolo_config import find_config
+from eesvm.datasets.build import Builder, Options
 from eesvm.datasets.tree import ImageIndex, is_image, key, scan
 
 _SIGNS = """a VOC devkit (Annotations and JPEGImages), XML annotations, ILSVRC's Data/DET, COCO .json files, \
