@@ -16,6 +16,7 @@ import numpy as np
 
 from eesvm._support.amounts import counted, enumeration
 from eesvm._support.files import atomic_write
+from eesvm._support.tables import markdown_table
 from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.descriptors import PCA, Transformed
@@ -26,6 +27,8 @@ from eesvm.detector.options import DetectorOptions
 
 FORMAT = "eesvm-model"
 FORMAT_VERSION = 1
+
+_COLUMNS = ["class", "exemplars", "redundant", "positives", "negatives", "false positives", "at least", "gap", "search"]
 
 
 def card(
@@ -105,9 +108,7 @@ def page(content: Mapping[str, Any]) -> str:
         f"{counted(inputs.get('n_images', 0), 'image')} of {inputs.get('name', 'a dataset')} by eesvm "
         f"{content['eesvm_version']}.",
         "",
-        "| class | exemplars | redundant | positives | negatives | false positives | at least | gap | search |",
-        "|---|---|---|---|---|---|---|---|---|",
-        *(_row(entry) for entry in content["classes"]),
+        markdown_table(_COLUMNS, map(_cells, content["classes"]), numbers=False),
         "",
         *_search_text(calibration, content["classes"]),
         "## How it was made",
@@ -129,9 +130,9 @@ def page(content: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _row(entry: Mapping[str, Any]) -> str:
+def _cells(entry: Mapping[str, Any]) -> list[str]:
     facts, joint = entry.get("facts", {}), entry.get("calibration")
-    cells = [entry["name"].replace("|", "\\|"), f"{entry['n_exemplars']:,}"]
+    cells = [entry["name"], f"{entry['n_exemplars']:,}"]
     cells.append("" if joint is None else f"{joint['n_redundant']:,}")
     cells += [f"{facts[name]:,}" if name in facts else "" for name in ("n_positives", "n_negatives")]
     if joint is None:
@@ -139,7 +140,7 @@ def _row(entry: Mapping[str, Any]) -> str:
     else:
         gap = f"{100 * joint['gap']:.1f} %"
         cells += [f"{joint['loss']:,.0f}", f"{joint['lower_bound']:,.0f}", gap, joint["status"]]
-    return f"| {' | '.join(cells)} |"
+    return cells
 
 
 def _boxes_text(detection: Mapping[str, Any], classes: Sequence[Mapping[str, Any]]) -> str:

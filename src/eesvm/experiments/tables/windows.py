@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from eesvm._support.tables import markdown_table
 from eesvm._support.validation import (
     FloatArray,
     InputError,
@@ -114,11 +115,12 @@ class WindowTables:
 
     def to_markdown(self) -> str:
         """A table per variant, with percentages as in the paper, under a line about the search behind it."""
+        interval = "" if self.confidence is None else f" ({100 * self.confidence:g} % interval)"
+        header = ("method", "recall, %", f"false positives{interval}", f"window AP, %{interval}")
         parts = []
         for comparison in self.comparisons:
-            lines = [_headline(comparison, self.n_positives, self.n_negatives), "", *_markdown_header(self.confidence)]
-            lines += [_markdown_row(row) for row in comparison.rows]
-            parts.append("\n".join(lines))
+            parts.append(_headline(comparison, self.n_positives, self.n_negatives))
+            parts.append(markdown_table(header, map(_texts, comparison.rows)))
         return "\n\n".join(parts) + "\n"
 
 
@@ -336,12 +338,7 @@ def _headline(comparison: WindowComparison, n_positives: int, n_negatives: int) 
     )
 
 
-def _markdown_header(confidence: float | None) -> list[str]:
-    interval = "" if confidence is None else f" ({100 * confidence:g} % interval)"
-    return [f"| method | recall, % | false positives{interval} | window AP, %{interval} |", "|---|---:|---:|---:|"]
-
-
-def _markdown_row(row: WindowRow) -> str:
+def _texts(row: WindowRow) -> list[str]:
     count = f"{row.false_positives:.0f}"
     if row.false_positives_interval is not None:
         count += " ({:.0f} to {:.0f})".format(*row.false_positives_interval)
@@ -349,4 +346,4 @@ def _markdown_row(row: WindowRow) -> str:
     if row.average_precision_interval is not None:
         low, high = row.average_precision_interval
         precision += f" ({100 * low:.1f} to {100 * high:.1f})"
-    return f"| {row.method} | {100 * row.recall:.1f} | {count} | {precision} |"
+    return [row.method, f"{100 * row.recall:.1f}", count, precision]
