@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from eesvm._support.digests import file_digest
-from eesvm._support.files import atomic_write
+from eesvm._support.documents import write_json
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
 
@@ -159,9 +159,7 @@ class RunFolder:
             raise InputError(f"cannot write in {root}: no permission")
 
     def _write(self) -> None:
-        with atomic_write(self.root / NAME, text=True) as handle:
-            json.dump(self._state, handle, indent=1, allow_nan=False, ensure_ascii=False)
-            handle.write("\n")
+        write_json(self.root / NAME, self._state)
 
 
 def _remove(root: Path, name: str) -> None:

@@ -6,7 +6,6 @@ Absent on purpose: reading it, which `detector_files` does.
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from eesvm._support.amounts import counted, enumeration
+from eesvm._support.documents import write_json
 from eesvm._support.files import atomic_write
 from eesvm._support.tables import markdown_table
 from eesvm._support.version import __version__
@@ -90,9 +90,7 @@ def write_card(root: Path, content: Mapping[str, Any]) -> None:
     """`MODEL.md`, then `model.json`, which makes the folder a model."""
     with atomic_write(root / "MODEL.md", text=True) as handle:
         handle.write(page(content))
-    with atomic_write(root / "model.json", text=True) as handle:
-        json.dump(content, handle, indent=1, allow_nan=False, ensure_ascii=False)
-        handle.write("\n")
+    write_json(root / "model.json", content)
 
 
 def page(content: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eesvm._support.documents import write_json
 from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_write
 from eesvm._support.tables import markdown_table
@@ -69,9 +70,7 @@ def write_card(output: Path, content: Mapping[str, Any]) -> None:
     save_png(figure, output.with_suffix(".png"))
     with atomic_write(output.with_suffix(".md"), text=True) as handle:
         handle.write(page(name, content))
-    with atomic_write(output.with_suffix(".json"), text=True) as handle:
-        json.dump(content, handle, indent=1, allow_nan=False, ensure_ascii=False)
-        handle.write("\n")
+    write_json(output.with_suffix(".json"), content)
 
 
 def read_card(output: Path) -> dict[str, Any] | None:
