@@ -39,14 +39,6 @@ class Row:
     search: Mapping[str, Any] = field(default_factory=dict)
     resamples: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
 
-    @property
-    def false_positives_share(self) -> float:
-        return self.false_positives / max(1, self.n_negatives)
-
-    @property
-    def accepted_share(self) -> float | None:
-        return None if self.accepted is None else self.accepted / max(1, self.n_negatives)
-
     @classmethod
     def of(cls, result: RuleResult, is_ours: bool) -> Row:
         return cls(
@@ -149,13 +141,6 @@ class Results:
         samples = [self.sample(stage, method, measure, name) for name in self.classes]
         known = [sample for sample in samples if sample is not None]
         return mean_sample(known) if known and len(known) == len(samples) else None
-
-    def worst_gap(self, stage: str) -> float | None:
-        """The largest gap that a joint search of the paper's rows was left with."""
-        gaps = [
-            float(row.search["gap"]) for part in self.of(stage) for row in part.rows if row.search and not row.is_ours
-        ]
-        return max(gaps) if gaps else None
 
     def redundant_share(self, stage: str, method: str, largest: bool = False) -> Sample | None:
         """Share of the exemplars that joint thresholds make redundant: mean over the classes, or the largest."""
