@@ -8,7 +8,6 @@ import pytest
 
 import eesvm
 from eesvm import InputError, boxes
-from eesvm.detector.class_calibration import pooled
 from eesvm.detector import (
     ExemplarDetector,
     calibrate_class,
@@ -17,6 +16,7 @@ from eesvm.detector import (
     train_class,
     training_windows,
 )
+from eesvm.detector.class_calibration import pooled
 from eesvm.detector.model import ClassModel, Ensemble
 from eesvm.detector.options import CALIBRATORS, DetectionOptions
 from eesvm.images import write_image
