@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._support.tables import markdown_table
 from eesvm._support.validation import FloatArray, InputError, check_number
 from eesvm.calibration.anytime import Progress, ProgressCallback, relative_gap
 from eesvm.calibration.exact import check_search_options, solve
@@ -100,7 +99,7 @@ class RecallFrontier:
 
     def to_markdown(self) -> str:
         """The table for people; where nothing is proven, a share is given as the range it must lie in."""
-        rows = []
+        lines = [f"| {' | '.join(_COLUMNS.values())} |", f"|{'---|' * len(_COLUMNS)}"]
         for row in self.table():
             texts = row | {
                 "recall": f"{row['recall']:.4f}",
@@ -108,8 +107,8 @@ class RecallFrontier:
                 "lower_bound": f"{row['lower_bound']:,.10g}",
                 "owed": share_text(row["owed"], row["owed_low"], row["owed_high"]),
             }
-            rows.append([str(texts[name]) for name in _COLUMNS])
-        return markdown_table(list(_COLUMNS.values()), rows, numbers=False) + "\n"
+            lines.append(f"| {' | '.join(str(texts[name]) for name in _COLUMNS)} |")
+        return "\n".join(lines) + "\n"
 
 
 def recall_frontier(

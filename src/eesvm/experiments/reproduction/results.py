@@ -39,6 +39,14 @@ class Row:
     search: Mapping[str, Any] = field(default_factory=dict)
     resamples: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
 
+    @property
+    def false_positives_share(self) -> float:
+        return self.false_positives / max(1, self.n_negatives)
+
+    @property
+    def accepted_share(self) -> float | None:
+        return None if self.accepted is None else self.accepted / max(1, self.n_negatives)
+
     @classmethod
     def of(cls, result: RuleResult, is_ours: bool) -> Row:
         return cls(
