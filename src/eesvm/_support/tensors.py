@@ -1,8 +1,8 @@
 """Safetensors files, read and written whole.
 
 In: a path, or arrays and metadata. Out: its arrays and its metadata, or one sentence about what is wrong with the file;
-the bytes of a file, which depend on nothing but what is in it. `write_arrays` and `read_arrays` add a format, a version,
-and names and dtypes that are checked.
+the bytes of a file, which depend on nothing but what is in it. `write_arrays` and `read_arrays` add a format, a
+version, and names and dtypes that are checked.
 """
 
 from __future__ import annotations
