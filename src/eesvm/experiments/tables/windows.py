@@ -72,6 +72,8 @@ class Method(StrEnum):
     COOCCURRENCE = "EE-SVM co-occurrence"
     SINGLE_SVM = "Single Linear-SVM"
 
+    __repr__ = str.__repr__  # error sentences quote the name as that of any other rule
+
 
 @dataclass(frozen=True)
 class WindowRow:
