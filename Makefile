@@ -35,6 +35,7 @@ lint: .venv
 # Every page anew, so that no table of contents is old; examples that have not changed are not run again. A minute or two
 # the first time. Once installed it needs no network.
 docs: .venv .venv/.docs-installed
+	$(BIN)/python docs/_ext/road_map.py
 	$(BIN)/sphinx-build -E -a -W --keep-going --quiet -b html docs docs/_build/html
 	@echo "look at docs/_build/html/index.html"
 

@@ -262,8 +262,7 @@ def windows_of(name: str, records: Sequence[Any], arguments: argparse.Namespace)
 
 def beginning(found: Windows, n: int | None) -> Windows:
     """The objects and the first n proposals, of which every beginning is a good choice."""
-    kept = np.flatnonzero((found.instance >= 0) | (np.cumsum(found.instance < 0) <= (n or len(found))))
-    return Windows(found.image_id, found.boxes[kept], found.instance[kept])
+    return found[(found.instance >= 0) | (np.cumsum(found.instance < 0) <= (n or len(found)))]
 
 
 def detector_options(split: int, arguments: argparse.Namespace) -> DetectorOptions:

@@ -81,7 +81,7 @@ def propose_all(records: Sequence[ImageRecord], jobs: int) -> list[Windows]:
 def recall_of_the_default(sets: dict[str, Sequence[ImageRecord]], windows: dict[str, list[Windows]]) -> str:
     rows = []
     for name, found in windows.items():
-        kept = [Windows(w.image_id, w.boxes[:2000], w.instance[:2000]) for w in found]
+        kept = [w[:2000] for w in found]
         recall = window_recall(sets[name], kept)
         n = f"{recall.n_images:,} of {len(sets[name]):,}"
         rows.append([name, n, f"{recall.total.n_instances:,}", f"{recall.windows_per_image:,.0f}", *shares(recall)])
@@ -161,7 +161,7 @@ def _cut_recall(
                 rows = np.argsort(-boxes.area(found.boxes), kind="stable")
             elif order is not None:
                 rows = np.random.default_rng([seed, number]).permutation(len(found))
-            cut.append(Windows(found.image_id, found.boxes[rows[:k]], found.instance[rows[:k]]))
+            cut.append(found[rows[:k]])
         recalls.append(window_recall(records, cut, (threshold,)).total.recall[0])
     return float(np.mean(recalls))
 

@@ -31,10 +31,7 @@ random = np.random.default_rng(0)
 
 def first(budget: int, shuffled: bool) -> list[Windows]:
     orders = [random.permutation(len(each)) if shuffled else np.arange(len(each)) for each in windows]
-    return [
-        Windows(each.image_id, each.boxes[order[:budget]], each.instance[order[:budget]])
-        for each, order in zip(windows, orders, strict=True)
-    ]
+    return [each[order[:budget]] for each, order in zip(windows, orders, strict=True)]
 
 
 def recalls(shuffled: bool) -> np.ndarray:

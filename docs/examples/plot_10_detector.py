@@ -42,8 +42,8 @@ print(report.to_markdown())
 # The best detections, and beside each the training object it looks like. Green where the class is right, orange where
 # there is no object of that class.
 
-rows = [(record, one, k) for record, one in zip(test, found, strict=True) for k in range(min(len(one), 2))]
-rows.sort(key=lambda row: -row[1].scores[row[2]])
+pairs = [(record, one) for record, all_found in zip(test, found, strict=True) for one in all_found.top(2)]
+pairs.sort(key=lambda pair: -pair[1].score)
 
 
 def is_right(record, box, class_name: str) -> bool:
@@ -54,14 +54,14 @@ def is_right(record, box, class_name: str) -> bool:
 figure, axes = plt.subplots(3, 8, figsize=(11, 4.6), width_ratios=(2, 1) * 4)
 for each in axes.flat:
     each.set_axis_off()
-for place, (record, one, k) in enumerate(rows[:12]):
+for place, (record, one) in enumerate(pairs[:12]):
     left, right = axes[place // 4, 2 * (place % 4)], axes[place // 4, 2 * (place % 4) + 1]
-    x1, y1, x2, y2 = one.boxes[k]
-    colour = "#009E73" if is_right(record, one.boxes[k], one.class_names[k]) else "#D55E00"
+    x1, y1, x2, y2 = one.box
+    colour = "#009E73" if is_right(record, one.box, one.class_name) else "#D55E00"
     left.imshow(record.read())
     left.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, ec=colour, lw=2.5))
-    left.set_title(f"{one.class_names[k]} {one.scores[k]:.2f}", fontsize=9, loc="left")
-    exemplar = detector.exemplars_[one.exemplars[k]]
+    left.set_title(f"{one.class_name} {one.score:.2f}", fontsize=9, loc="left")
+    exemplar = detector.exemplars_[one.exemplar]
     right.imshow(exemplar.picture)
     right.set_title("looks like", fontsize=8, color="0.4")
 plt.show()

@@ -55,24 +55,21 @@ def outlined(picture: np.ndarray, mask: np.ndarray) -> np.ndarray:
 
 
 rows = []
-for one in voted:
-    truths = matched_instances(one.detections, one.record)
-    for k, (handed, truth) in enumerate(zip(hand_on(detector.exemplars_, one), truths, strict=True)):
-        if truth is not None:
-            rows.append((one.detections.scores[k], one.record, one.detections, k, handed, truth))
-rows.sort(key=lambda row: -row[0])
+for each in voted:
+    columns = each.detections, hand_on(detector.exemplars_, each), matched_instances(each.detections, each.record)
+    rows += [(each.record, *row) for row in zip(*columns, strict=True) if row[-1] is not None]
+rows.sort(key=lambda row: -row[1].score)
 
 figure, axes = plt.subplots(4, 6, figsize=(10, 7))
 for each in axes.flat:
     each.set_axis_off()
-for column, (_, record, detections, k, handed, truth) in enumerate(rows[:6]):
-    image, box = record.read(), detections.boxes[k]
-    exemplar = detector.exemplars_[detections.exemplars[k]]
-    x1, y1, x2, y2 = np.rint(box).astype(int)
+for column, (record, one, handed, truth) in enumerate(rows[:6]):
+    image, exemplar = record.read(), detector.exemplars_[one.exemplar]
+    x1, y1, x2, y2 = np.rint(one.box).astype(int)
     window = np.s_[max(0, y1 - 8) : y2 + 8, max(0, x1 - 8) : x2 + 8]
     pictures = (
         exemplar.picture,
-        superimposed(image, box, exemplar, height=160),
+        superimposed(image, one.box, exemplar, height=160),
         outlined(image, handed.whole_mask())[window],
         outlined(image, truth.mask())[window],
     )

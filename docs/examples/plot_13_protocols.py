@@ -43,9 +43,8 @@ def imagined_detections(record: ImageRecord) -> Detections:
         boxes.append(np.array([x, y, x + side, y + side]))
         names.append(random.choice(CLASSES))
         scores.append(random.normal(0.2, 0.5))
-    order = np.argsort(scores)[::-1]
-    table = np.array(boxes).reshape(-1, 4)[order]
-    return Detections(record.image_id, table, np.array(scores)[order], np.array(names)[order], np.full(len(order), -1))
+    columns = np.array(boxes).reshape(-1, 4), np.array(scores), np.array(names), np.full(len(names), -1)
+    return Detections(record.image_id, *columns).sorted()
 
 
 images = [imagined_image(number) for number in range(60)]

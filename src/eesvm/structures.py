@@ -2,19 +2,28 @@
 
 Boxes are (4,) or (n, 4) float64 arrays of x1, y1, x2, y2 in pixels, half-open: a box of one pixel at the origin is
 0, 0, 1, 1. Readers convert whatever their format says. Images are RGB, uint8, (height, width, 3).
-Absent on purpose: behaviour. Reading is the business of `datasets` and `images`, geometry of `boxes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+import reprlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from eesvm._support.validation import InputError, check_number
 
 Box = NDArray[np.float64]
+
+_CLASSES_SHOWN = 5  # by `repr`, of all classes that were found
+
+
+class RowIndexError(InputError, IndexError):
+    """A row was asked for that is not there; Python knows it as its own IndexError."""
 
 
 @dataclass(frozen=True)
@@ -102,16 +111,47 @@ class Dataset(Sequence[ImageRecord]):
                     yield instance
 
 
-@dataclass(frozen=True)
-class Windows:
-    """Proposals of one image."""
+@dataclass(frozen=True, eq=False)
+class _BoxRows:
+    """Boxes of one image and columns beside them, of which row i belongs to box i: they are indexed together."""
+
+    image_id: str
+    boxes: NDArray[np.float64]  # (n, 4)
+
+    def __len__(self) -> int:
+        return len(self.boxes)
+
+    def __getitem__(self, rows: ArrayLike | slice) -> Self:
+        """Some rows, in the order asked for: a slice, a mask, whole numbers; a single number gives one row.
+
+        As in numpy, negative numbers count from the end, a slice is a view and everything else a copy.
+        """
+        chosen = _check_rows(rows, len(self))
+        return replace(self, **{name: column[chosen] for name, column in self._columns().items()})
+
+    def __eq__(self, other: object) -> bool:
+        """The same image and the same values in the same order, whatever their dtype."""
+        return _has_equal_fields(self, other) if type(other) is type(self) else NotImplemented
+
+    def _columns(self) -> dict[str, Any]:
+        """All but the image, by name, checked to be of one length."""
+        columns = {each.name: np.asarray(getattr(self, each.name)) for each in fields(self) if each.name != "image_id"}
+        for name, column in columns.items():
+            if len(column) != len(self):
+                raise InputError(
+                    f"`{name}` of the image {self.image_id!r} must have one row for each of {len(self)} boxes, "
+                    f"got {len(column)}"
+                )
+        return columns
+
+
+@dataclass(frozen=True, eq=False)
+class Windows(_BoxRows):
+    """Proposals of one image; `windows[rows]` are some of them, by a slice, a mask or numbers of rows."""
 
     image_id: str
     boxes: NDArray[np.float64]  # (n, 4)
     instance: NDArray[np.int64]  # (n,) index of the instance whose ground-truth box this is, -1 for a proposal
-
-    def __len__(self) -> int:
-        return len(self.boxes)
 
 
 @dataclass(frozen=True)
@@ -129,9 +169,28 @@ class ExemplarAnnotation:
     picture: NDArray[np.uint8] | None = None  # (height, width, 3) of the pixels that the box touches
 
 
-@dataclass(frozen=True)
-class Detections:
-    """What was found in one image, in decreasing order of score."""
+@dataclass(frozen=True, eq=False)
+class Detection:
+    """One row of `Detections`, as Python values."""
+
+    image_id: str
+    box: Box  # (4,)
+    score: float
+    class_name: str
+    exemplar: int  # the winning exemplar among all of the model, -1 where there is none
+
+    def __eq__(self, other: object) -> bool:
+        return _has_equal_fields(self, other) if type(other) is type(self) else NotImplemented
+
+
+@dataclass(frozen=True, eq=False)
+class Detections(_BoxRows):
+    """What was found in one image, in decreasing order of score.
+
+    `len` counts them, iterating gives one `Detection` after the other. `found[rows]` are those of a slice, a mask or
+    numbers of rows, in the order asked for; `found[0]` is a `Detections` of one row, and `(best,) = found[0]` its
+    `Detection`. Nothing is changed in place: every method returns new `Detections`.
+    """
 
     image_id: str
     boxes: NDArray[np.float64]  # (n, 4)
@@ -139,5 +198,88 @@ class Detections:
     class_names: NDArray[np.str_]  # (n,)
     exemplars: NDArray[np.int64]  # (n,) the winning exemplar among all of the model, -1 where there is none
 
-    def __len__(self) -> int:
-        return len(self.boxes)
+    @classmethod
+    def empty(cls, image_id: str) -> Self:
+        """Nothing was found in this image."""
+        nothing = np.empty(0)
+        return cls(image_id, np.empty((0, 4)), nothing, nothing.astype(np.str_), nothing.astype(np.int64))
+
+    @classmethod
+    def merge(cls, parts: Iterable[Self]) -> Self:
+        """All detections of several parts of one image, best first, of equal scores in the order given.
+
+        Boxes that overlap all stay: suppression is `boxes.batched_nms`.
+        """
+        given = list(parts)
+        image_ids = list(dict.fromkeys(part.image_id for part in given))
+        if len(image_ids) != 1:
+            got = " and ".join(map(repr, image_ids[:2])) or "none"
+            raise InputError(f"`parts` must be detections of one image, got {got}")
+        filled = [part._columns() for part in given if len(part)] or [cls.empty(image_ids[0])._columns()]
+        columns = {name: np.concatenate([part[name] for part in filled]) for name in filled[0]}
+        return cls(image_ids[0], **columns).sorted()
+
+    def __iter__(self) -> Iterator[Detection]:
+        boxes, *others = self._columns().values()
+        for box, score, class_name, exemplar in zip(boxes, *(column.tolist() for column in others), strict=True):
+            yield Detection(self.image_id, box, float(score), str(class_name), int(exemplar))
+
+    def __repr__(self) -> str:
+        counts = Counter(map(str, self.class_names)).most_common()
+        listed = ", ".join(f"{n:,} {name}" for name, n in counts[:_CLASSES_SHOWN])
+        more = f", {len(counts) - _CLASSES_SHOWN} other classes" if len(counts) > _CLASSES_SHOWN else ""
+        scores = f"; scores {np.max(self.scores):.3g} to {np.min(self.scores):.3g}" if len(self.scores) else ""
+        return f"Detections({self.image_id!r}: {listed or 'nothing'}{more}{scores})"
+
+    def sorted(self) -> Self:
+        """In decreasing order of score, of equal scores the earlier row first."""
+        return self[np.argsort(-np.asarray(self.scores), kind="stable")]
+
+    def top(self, n: int) -> Self:
+        """The `n` that score best, best first; all where there are fewer."""
+        return self.sorted()[: int(check_number(n, "n", minimum=0, integer=True))]
+
+    def at_least(self, score: float) -> Self:
+        """Those that score `score` or more."""
+        return self[np.asarray(self.scores) >= check_number(score, "score")]
+
+    def of_class(self, *class_names: str) -> Self:
+        """Those of one class, or of any of several; of a class that was not found there are none."""
+        for name in class_names:
+            if not isinstance(name, str):
+                raise InputError(f"`class_names` must be texts, got {reprlib.repr(name)}")
+        return self[np.isin(self.class_names, class_names)]
+
+
+def _check_rows(rows: ArrayLike | slice, n: int) -> slice | NDArray[Any]:
+    """What indexes a column of `n` rows: a slice, a mask, or (k,) whole numbers."""
+    if isinstance(rows, slice):
+        return rows
+    index = _as_index(rows)
+    if index is None:
+        raise InputError(f"`rows` must be a slice, a mask or whole numbers, got {reprlib.repr(rows)}")
+    if index.dtype == np.bool_:
+        if len(index) != n:
+            raise InputError(f"`rows` as a mask must have one entry for each of {n} rows, got {len(index)}")
+        return index
+    is_outside = (index < -n) | (index >= n)
+    if is_outside.any():
+        raise RowIndexError(f"there is no row {index[is_outside][0]}: rows are counted from 0, and there are {n}")
+    return index
+
+
+def _as_index(rows: ArrayLike) -> NDArray[Any] | None:
+    """(k,) truth values or whole numbers; None where `rows` are neither, a tuple, or a single truth value."""
+    try:
+        index = np.asarray(rows)
+    except ValueError:  # lists of different lengths
+        return None
+    if index.shape == (0,) and index.dtype != np.bool_:  # an empty list holds floats to numpy
+        index = index.astype(np.intp)
+    if isinstance(rows, tuple) or index.ndim > 1 or index.dtype.kind not in ("iu" if index.ndim == 0 else "biu"):
+        return None
+    return index.reshape(-1)
+
+
+def _has_equal_fields(one: Any, other: Any) -> bool:
+    return all(np.array_equal(getattr(one, each.name), getattr(other, each.name)) for each in fields(one))

@@ -13,6 +13,7 @@ import pytest
 from eesvm import InputError
 from eesvm.boxes import clip
 from eesvm.cli import main
+from eesvm.cli.transfer import handed_text
 from eesvm.datasets import open_dataset, write_coco
 from eesvm.datasets.scenes import make_scenes
 from eesvm.detector import ExemplarDetector
@@ -29,6 +30,7 @@ from eesvm.transfer.annotations import annotate_all
 from eesvm.transfer.detections import (
     RANDOM,
     WINNER,
+    ImageDetections,
     choose_detections,
     hand_on,
     measure_transfer,
@@ -79,11 +81,6 @@ def near(place, detector):
 def run(place, out, *arguments, detections="near.csv", status=0):
     names = [str(place / "model"), str(place / detections), str(place / "data"), "--split", "test", "-o", str(out)]
     assert main(["transfer", *names, *map(str, arguments)]) == status
-
-
-def rows_of(one, rows):
-    columns = (one.boxes, one.scores, one.class_names, one.exemplars)
-    return Detections(one.image_id, *(column[rows] for column in columns))
 
 
 def fails(capsys, *arguments):
@@ -287,7 +284,7 @@ def texts(monkeypatch):
 def test_what_stands_below_the_pictures(capsys, tmp_path, place, detector, near, texts):
     scores = [1.0, 0.99999, 0.9996, 0.5631][: len(near[0])]
     assert len(scores) > 2
-    one = replace(rows_of(near[0], np.arange(len(scores))), scores=np.array(scores))
+    one = replace(near[0][: len(scores)], scores=np.array(scores))
     write_csv_detections(tmp_path / "one.csv", [one])
     run(place, tmp_path / "out", "--no-quality", detections=tmp_path / "one.csv")
     assert "pictures show" not in capsys.readouterr().out
@@ -332,17 +329,11 @@ def test_pictures_of_a_vote_say_that_they_show_the_winner(capsys, tmp_path, plac
         (3, (0.9, 0.5, 0.1), "vote of 3\nwithout the winner"),
     ],
 )
-def test_who_is_silent_is_no_voter(tmp_path, place, near, texts, monkeypatch, winner, scores, text):
-    def voted(chosen, *_, **__):
-        (one,) = chosen
-        return [replace(one, voters=((0, 1, 2),), scores=(scores,))]
-
-    monkeypatch.setattr("eesvm.cli.transfer.with_consensus", voted)
-    name = ExemplarDetector.load(place / "model").exemplars_[0].class_name
-    found = Detections(near[0].image_id, near[0].boxes[:1], np.array([0.5]), np.array([name]), np.array([winner]))
-    write_csv_detections(tmp_path / "one.csv", [found])
-    run(place, tmp_path / "out", "--consensus", 3, "--no-quality", "--quiet", detections=tmp_path / "one.csv")
-    assert texts[0][2] == text
+def test_who_is_silent_is_no_voter(place, detector, near, winner, scores, text):
+    one = replace(near[0][:1], class_names=np.array([detector.exemplars_[0].class_name]), exemplars=np.array([winner]))
+    image = ImageDetections(open_dataset(place / "data", split="test")[0], one, ((0, 1, 2),), (scores,))
+    (handed,) = hand_on(detector.exemplars_, image)
+    assert handed_text(image, 0, handed) == text
 
 
 def test_moved_boxes_are_not_the_windows_that_were_won(capsys, tmp_path, place):
@@ -570,7 +561,7 @@ def test_an_id_in_the_file_of_the_exemplar_is_nothing_that_is_handed_on(capsys, 
             for own in [{"digit": 4} if one.class_name == CLASSES[0] else {}]
         )
     bare.save(tmp_path / "bare")
-    found = [rows_of(one, np.flatnonzero(one.class_names == name)[:1]) for name in CLASSES[1::-1] for one in near]
+    found = [one.of_class(name)[:1] for name in CLASSES[1::-1] for one in near]
     rest = [str(place / "data"), "--split", "test", "--no-quality", "--top", "1"]
     for k, name in enumerate(CLASSES[1::-1]):
         one = next(each for each in found if len(each) and each.class_names[0] == name)
@@ -594,7 +585,7 @@ def test_notes_about_a_single_thing(capsys, tmp_path, place, detector, near):
     text = capsys.readouterr().out
     assert "note: 1 detection names no exemplar and is left out\n" in text
     assert "note: 1 detection lies in the image of its own exemplar, which flatters the comparison\n" in text
-    write_csv_detections(tmp_path / "many.csv", [rows_of(near[0], np.zeros(255, dtype=int))])
+    write_csv_detections(tmp_path / "many.csv", [near[0][np.zeros(255, dtype=int)]])
     run(place, tmp_path / "many", "--masks", "--pictures", 0, "--no-quality", detections=tmp_path / "many.csv")
     assert "note: 1 annotation is not in the masks: an image numbers at most 254\n" in capsys.readouterr().out
 

@@ -7,10 +7,13 @@ import logging
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -183,23 +186,45 @@ def test_entries_of_another_user_are_used_and_stay(tmp_path, monkeypatch, caplog
     assert entry(tmp_path).exists()
 
 
-def test_an_entry_that_cannot_be_read_now_is_not_removed(tmp_path, monkeypatch, caplog):
-    DescriptorCache(tmp_path).put(KEY, ARRAY)
+@contextmanager
+def no_more_files():
+    """Every further attempt to open a file fails with "Too many open files"."""
+    resource = pytest.importorskip("resource", reason="open files are not limited on this system")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
-    def busy(self, key, path):
-        raise OSError(errno.EMFILE, "Too many open files")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(DescriptorCache, "_read", busy)
+def test_an_entry_that_cannot_be_read_now_is_not_removed(tmp_path, caplog):
+    store = DescriptorCache(tmp_path)
+    store.put(KEY, ARRAY)
+    with no_more_files():
         assert DescriptorCache(tmp_path).get(KEY) is None
     assert "cannot be read and is computed again" in caplog.text
     np.testing.assert_array_equal(DescriptorCache(tmp_path).get_or_compute(KEY, refuse), ARRAY)
 
 
-def test_folders_that_another_process_clears_meanwhile(tmp_path, monkeypatch):
-    cleared = DescriptorCache(tmp_path, size_limit=1)
-    monkeypatch.setattr(DescriptorCache, "_folders", lambda self: [tmp_path / "00"])
-    assert cleared.put(KEY, ARRAY)
+def test_folders_that_another_process_clears_meanwhile(tmp_path):
+    is_done = threading.Event()
+
+    def clear():
+        while not is_done.is_set():
+            for folder in tmp_path.iterdir():
+                shutil.rmtree(folder, ignore_errors=True)
+
+    other = threading.Thread(target=clear)
+    other.start()
+    try:
+        store = DescriptorCache(tmp_path, size_limit=1)
+        for k in range(200):
+            store.put(f"{k:02x}" + KEY[2:], ARRAY)
+    finally:
+        is_done.set()
+        other.join()
+    assert store.put(KEY, ARRAY)
 
 
 def test_any_flipped_byte_of_head_and_end_is_survived(tmp_path):

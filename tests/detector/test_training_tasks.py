@@ -9,10 +9,10 @@ import pytest
 
 from eesvm import ExemplarSVMs, InputError
 from eesvm._support.dask_tasks import open_engine
-from eesvm._support.tasks import Engine, SerialEngine, in_order
+from eesvm._support.tasks import Engine, LocalEngine, SerialEngine, ahead, in_order
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector import ExemplarDetector
-from eesvm.detector.remote_tasks import score_spans, score_task
+from eesvm.detector.training_tasks import score_spans, score_task
 from eesvm.exemplars import svms as exemplars
 from eesvm.exemplars.rows import PartedRows
 from eesvm.exemplars.scoring import score_windows
@@ -79,9 +79,26 @@ def test_results_come_in_order_and_few_are_under_way():
     assert list(results) == [(k, k + 100) for k in range(1, 20)]
 
 
+@pytest.mark.parametrize(("n_ahead", "taken"), [(0, [1, 2, 3, 4]), (2, [3, 4, 4, 4]), (None, [4, 4, 4, 4])])
+def test_items_are_taken_ahead_as_asked(n_ahead, taken):
+    seen = []
+    items = ahead((seen.append(k) or k for k in range(4)), n_ahead)
+    assert [(item, len(seen)) for item in items] == list(enumerate(taken))
+
+
+def test_a_task_among_the_arguments_stands_for_its_result():
+    engine = SerialEngine()
+    first = engine.submit(add, 1, 2)
+    assert engine.submit(add, first, 10).result() == 13
+    assert first.is_done()
+    with pytest.raises(InputError, match="1 is not 2"):
+        engine.submit(add, engine.submit(fail, 1, 2), 10).result()
+
+
 def test_what_stands_for_an_engine():
-    with open_engine(None) as engine:
-        assert engine is None
+    with open_engine(None, 3) as engine:
+        assert isinstance(engine, LocalEngine)
+        assert engine.task_threads == 3
     mine = SerialEngine()
     with open_engine(mine) as engine:
         assert engine is mine
@@ -95,8 +112,8 @@ def test_blocks_trained_apart_are_those_of_one_training(loss, small_blocks):
     svms = ExemplarSVMs(C=0.01, loss=loss, prior=prior, n_jobs=4)
     n_blocks = svms.n_blocks(14, 700, 30)
     assert n_blocks == 4
-    parts = [svms.fit_block(k, n_blocks, positives, negatives) for k in reversed(range(n_blocks))]
-    apart = ExemplarSVMs(C=0.01, loss=loss, prior=prior).join(parts[::-1])
+    parts = [svms.fit_blocks(some, n_blocks, positives, negatives) for some in ([3], [1, 2], [0])]
+    apart = ExemplarSVMs(C=0.01, loss=loss, prior=prior).join([block for part in parts[::-1] for block in part])
     together = svms.fit(positives, negatives)
     for name in ("coef_", "intercept_", "objective_", "gap_", "violation_", "n_support_", "n_scans_", "converged_"):
         assert (getattr(apart, name) == getattr(together, name)).all(), name
@@ -105,7 +122,7 @@ def test_blocks_trained_apart_are_those_of_one_training(loss, small_blocks):
 
 @pytest.mark.parametrize("n_exemplars", [1, 7, 4_000, 20_000])
 def test_scores_in_pieces_are_those_of_one_product(n_exemplars, monkeypatch):
-    monkeypatch.setattr("eesvm.detector.remote_tasks.TASK_BYTES", 1 << 16)
+    monkeypatch.setattr("eesvm.detector.training_tasks.TASK_BYTES", 1 << 16)
     random = np.random.default_rng(n_exemplars)
     sizes = np.array([0, 70, 0, 0, 300, 5, 64, 1, 200, 0])
     starts = np.concatenate([[0], np.cumsum(sizes)])
@@ -190,7 +207,7 @@ def test_classes_that_cannot_be_learned_are_left_out_as_always(tmp_path):
 
 
 def test_images_that_failed_before_do_not_end_a_run_that_goes_on(tmp_path, caplog, monkeypatch):
-    from eesvm.detector import remote_tasks as split_tasks
+    from eesvm.detector import training_tasks as split_tasks
 
     cache = DescriptorCache(tmp_path / "cache")
     dataset = scenes("train", 4)
@@ -204,7 +221,7 @@ def test_images_that_failed_before_do_not_end_a_run_that_goes_on(tmp_path, caplo
 
 
 def test_images_that_only_workers_cannot_read(tmp_path, caplog, monkeypatch):
-    from eesvm.detector import remote_tasks as split_tasks
+    from eesvm.detector import training_tasks as split_tasks
 
     def blind(record, options, cache):
         return [split_tasks.Problem(record.image_id, "it is not there")]

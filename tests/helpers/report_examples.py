@@ -17,7 +17,6 @@ from eesvm.report.data import (
     Class,
     Coverage,
     Curve,
-    Detection,
     Exemplar,
     Fact,
     Floor,
@@ -28,6 +27,7 @@ from eesvm.report.data import (
     Scene,
     Search,
     Section,
+    ShownDetection,
 )
 from eesvm.report.gather import EXEMPLAR_BYTES, gather
 from eesvm.report.page import render
@@ -146,7 +146,7 @@ def large_report(n_detections=500, n_scenes=500, n_exemplars=2000):
         ),
         scenes=tuple(Scene(f"test_{k:04d}", 500, 375, k, objects) for k in range(n_scenes)),
         detections=tuple(
-            Detection(
+            ShownDetection(
                 scene=k % n_scenes,
                 class_id=k % 2,
                 score=1 - k / n_detections,

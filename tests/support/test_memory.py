@@ -80,26 +80,41 @@ def test_the_windows_to_be_scored_are_counted_right(max_negatives):
     assert n_scored(windows, name, calibration) == score_class(windows, trained, calibration).table.n_rows
 
 
+MIB = 1 << 20
+
+
+def leave(monkeypatch, n_bytes):
+    """A plan of the least size leaves this much for windows, exemplars and scores."""
+    monkeypatch.setattr("eesvm._support.memory._PYTHON", LEAST - n_bytes)
+
+
 def test_descriptors_beyond_the_plan_are_mapped_and_the_model_is_the_same(monkeypatch):
-    dataset, options = scenes("train", 4), quick_options()
+    dataset, options = scenes("train", 20), quick_options(windows__method="grid", windows__max_windows=150)
+    windows = training_windows(dataset, options)
+    assert windows.descriptors.nbytes > 20 * MIB  # held in memory, they would leave nothing for a calibration
     plain = ExemplarDetector(options).fit(dataset)
-    monkeypatch.setattr(MemoryPlan, "descriptors", property(lambda self: 1000))
-    kept = []
-    real = MemoryPlan.check_calibration
-    monkeypatch.setattr(MemoryPlan, "check_calibration", lambda self, *what: kept.append(what[-1]) or real(self, *what))
+    leave(monkeypatch, 20 * MIB)
     small = ExemplarDetector(options).fit(dataset, memory="1GB")
-    assert kept[0] == 0, "mapped descriptors take no memory"
     for one, other in zip(plain.models_, small.models_, strict=True):
         np.testing.assert_allclose(one.exemplars.coef_, other.exemplars.coef_, atol=1e-3)
 
 
 def test_scores_that_no_folder_keeps_count(monkeypatch):
-    held = []
-    monkeypatch.setattr(MemoryPlan, "descriptors", property(lambda self: 1000))
-    monkeypatch.setattr(MemoryPlan, "check_calibration", lambda self, *what: held.append(what[-1]))
-    detector = ExemplarDetector(quick_options()).fit(scenes("train", 4), memory="1GB")
-    tables = [model.read_scores().table.scores.nbytes for model in detector.models_]
-    assert held == [sum(tables[:k]) for k in range(len(tables))]
+    dataset, options = scenes("train", 4), quick_options()
+    windows = training_windows(dataset, options)
+    plain = ExemplarDetector(options).fit(dataset)
+    first, last = sorted((model.read_scores().table for model in plain.models_), key=lambda table: table.scores.size)
+    names = sorted(
+        plain.classes_, key=lambda name: plain.models_[plain.classes_.index(name)].read_scores().table.scores.size
+    )
+    per_score = 30 * MIB // last.scores.size
+    monkeypatch.setattr("eesvm._support.memory._SCORE", per_score)  # so that small tables fill the room
+    room = windows.descriptors.nbytes + first.scores.nbytes + per_score * last.scores.size
+    leave(monkeypatch, room)
+    ExemplarDetector(options).fit(dataset, names, memory="1GB")
+    leave(monkeypatch, room - 1)
+    with pytest.raises(InputError, match=rf"to calibrate the class '{names[-1]}', .* takes about"):
+        ExemplarDetector(options).fit(dataset, names, memory="1GB")
 
 
 def test_the_plan_holds_for_scores_of_an_earlier_run(tmp_path, monkeypatch):

@@ -31,7 +31,7 @@ import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from eesvm._support.extras import optional_module
-from eesvm._support.tasks import LOCAL, Engine, Pending
+from eesvm._support.tasks import LOCAL, Engine, LocalEngine, Pending, T
 from eesvm._support.threads import n_threads
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
@@ -70,6 +70,9 @@ class DaskEngine:
     traffic : what was moved.
     """
 
+    fills_cache = True
+    n_ahead: int | None = None
+
     def __init__(self, scheduler: Any, n_workers: int | None = None) -> None:
         self.dask = optional_module("distributed", "distributed")
         self._owned = ExitStack()  # what is closed in the end
@@ -100,7 +103,7 @@ class DaskEngine:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
         if self._under_way and self.client.status == "running":
-            self.client.cancel([task.future for task in self._under_way], force=True)
+            self.client.cancel([task.sent for task in self._under_way], force=True)
         self._under_way.clear()
         with _quiet("distributed.client"):  # which prints a traceback where the scheduler is gone
             self._owned.close()
@@ -137,9 +140,17 @@ class DaskEngine:
         elif isinstance(handle, _Scattered):
             handle.release()
 
+    def n_pieces(self, n_blocks: int) -> int:
+        """A task for each block."""
+        return n_blocks
+
+    def local(self, value: T) -> T | None:
+        """Tasks run elsewhere."""
+        return None
+
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Pending:
         """Hand in a task."""
-        self.traffic.sent += sum(_size(argument) for argument in arguments if not isinstance(argument, _Scattered))
+        self.traffic.sent += sum(_size(each) for each in arguments if not isinstance(each, _Scattered | _Task))
         task = _Task(self, function, arguments)
         self._under_way.add(task)
         return task
@@ -234,7 +245,7 @@ class DaskEngine:
         """The future of a task."""
         if self.client.status != "running":
             self.fail()
-        ready = [argument.future() if isinstance(argument, _Scattered) else argument for argument in arguments]
+        ready = [each.future() if isinstance(each, _Scattered | _Task) else each for each in arguments]
         try:
             return self.client.submit(_run, __version__, self._product_threads, function, *ready, pure=False)
         except (TypeError, AttributeError, RecursionError, ValueError) as error:
@@ -276,14 +287,18 @@ class _Task:
 
     def __init__(self, engine: DaskEngine, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self._engine, self._function, self._arguments = engine, function, arguments
-        self.future = engine.send(function, arguments)
+        self.sent = engine.send(function, arguments)
         self._n_sent = 1
 
-    def is_done(self) -> bool:
-        """Whether there is a result; a task that was lost is handed in again."""
-        if self.future.cancelled() and self._n_sent < _MAX_SENDINGS:
+    def future(self) -> Any:
+        """Dask's future of the result; a task that was lost is handed in again."""
+        if self.sent.cancelled() and self._n_sent < _MAX_SENDINGS:
             self._send_again()
-        return self.future.done()
+        return self.sent
+
+    def is_done(self) -> bool:
+        """Whether there is a result."""
+        return bool(self.future().done())
 
     def result(self) -> Any:
         """What the task returned, or raised."""
@@ -292,7 +307,7 @@ class _Task:
             if not self.is_done():
                 continue
             try:
-                value = self.future.result()
+                value = self.sent.result()
             except CancelledError:
                 if self._n_sent >= _MAX_SENDINGS:
                     raise InputError(
@@ -313,7 +328,7 @@ class _Task:
 
     def _send_again(self) -> None:
         self._n_sent += 1
-        self.future = self._engine.send(self._function, self._arguments)
+        self.sent = self._engine.send(self._function, self._arguments)
 
 
 class _Scattered:
@@ -448,15 +463,18 @@ def _size(value: Any) -> int:
 
 
 @contextmanager
-def open_engine(scheduler: Any, n_workers: int | None = None) -> Iterator[Engine | None]:
-    """The engine that a scheduler stands for, closed in the end; None for None.
+def open_engine(scheduler: Any, n_workers: int | None = None) -> Iterator[Engine]:
+    """The engine that a scheduler stands for, closed in the end.
 
     Parameters
     ----------
-    scheduler : the address of a Dask scheduler; "local" for workers on this machine, as many as `n_workers` or cores;
-        a Dask client or cluster; or an engine, which stays open.
+    scheduler : None for this process; the address of a Dask scheduler; "local" for workers on this machine, as many
+        as `n_workers` or cores; a Dask client or cluster; or an engine, which stays open.
     """
-    if scheduler is None or isinstance(scheduler, Engine):
+    if scheduler is None:
+        yield LocalEngine(n_workers)
+        return
+    if isinstance(scheduler, Engine):
         yield scheduler
         return
     with DaskEngine(scheduler, n_workers=n_workers) as engine:

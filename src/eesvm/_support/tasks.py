@@ -1,10 +1,8 @@
-"""Engines: where the pieces of a long piece of work are computed.
+"""Runs tasks, here or on workers.
 
-In: functions of a module, and arguments. Out: their results. `Engine` is what `split_training` asks of whoever
-computes: to take a task, to hand out its result, and to bring a large value to the workers once, not once per task.
-`SerialEngine` computes in this process, task by task; `distributed.DaskEngine` on a cluster. Which engine is at work
-changes no result.
-Absent on purpose: what the tasks are, and Dask, which is imported only where a scheduler is named.
+In: functions of a module, and arguments. Out: their results. `Engine` is what a training asks for: to take a task, to
+hand out its result, and to bring a large value to the workers once, not once per task. `LocalEngine` computes in this
+process; `dask_tasks.DaskEngine` on a cluster. Which engine is at work changes no result.
 """
 
 from __future__ import annotations
@@ -12,9 +10,11 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 LOCAL = "local"
+
+T = TypeVar("T")
 
 
 class Pending(Protocol):
@@ -29,7 +29,15 @@ class Pending(Protocol):
 
 @runtime_checkable
 class Engine(Protocol):
-    """Whoever computes."""
+    """Runs tasks."""
+
+    @property
+    def fills_cache(self) -> bool:
+        """Whether windows and descriptors are made by tasks and left in a cache, or by the caller as it needs them."""
+
+    @property
+    def n_ahead(self) -> int | None:
+        """How many pieces of work to hand in before the first of them is waited for; None for all."""
 
     @property
     def n_workers(self) -> int:
@@ -51,11 +59,30 @@ class Engine(Protocol):
     def forget(self, handle: Any) -> None:
         """Let go of a shared value."""
 
+    def n_pieces(self, n_blocks: int) -> int:
+        """Into how many tasks to cut work that falls into so many blocks."""
+
+    def local(self, value: T) -> T | None:
+        """A value that only tasks of this process can use, such as a callback; None where they run elsewhere."""
+
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Pending:
-        """Hand in `function(*arguments)`."""
+        """Hand in `function(*arguments)`; a task among the arguments stands for its result."""
 
     def wait(self, tasks: Sequence[Pending], seconds: float) -> None:
         """Return when another one of the tasks is done, after so many seconds at the latest."""
+
+
+def ahead(items: Iterable[T], n_ahead: int | None) -> Iterator[T]:
+    """The items in order, while so many after the current one are taken already; None for all."""
+    if n_ahead is None:
+        yield from list(items)
+        return
+    waiting: deque[T] = deque()
+    for item in items:
+        waiting.append(item)
+        if len(waiting) > n_ahead:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def in_order(
@@ -75,6 +102,8 @@ def in_order(
 class SerialEngine:
     """Tasks one after the other, in this process, each when its result is asked for."""
 
+    fills_cache = True
+    n_ahead: int | None = None
     n_workers = 1
     task_threads: int | None = None
 
@@ -92,6 +121,14 @@ class SerialEngine:
     def forget(self, handle: Any) -> None:
         """Nothing was kept."""
 
+    def n_pieces(self, n_blocks: int) -> int:
+        """A task for each block."""
+        return n_blocks
+
+    def local(self, value: T) -> T | None:
+        """Tasks are treated as if they ran elsewhere."""
+        return None
+
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Pending:
         """Note down what to compute."""
         return _Lazy(function, arguments)
@@ -102,6 +139,29 @@ class SerialEngine:
             if isinstance(task, _Lazy) and not task.is_done():
                 task.compute()
                 return
+
+
+class LocalEngine(SerialEngine):
+    """One machine: nothing is cut up, sent ahead or brought back, and tasks may call back.
+
+    Parameters
+    ----------
+    n_jobs : threads of a task; None is one per core.
+    """
+
+    fills_cache = False
+    n_ahead = 0
+
+    def __init__(self, n_jobs: int | None = None) -> None:
+        self.task_threads = n_jobs
+
+    def n_pieces(self, n_blocks: int) -> int:
+        """One task for all blocks."""
+        return 1
+
+    def local(self, value: T) -> T | None:
+        """The value itself."""
+        return value
 
 
 class _Lazy:
@@ -120,7 +180,7 @@ class _Lazy:
             return
         function, arguments = self._work
         try:
-            self._value = function(*arguments)
+            self._value = function(*(each.result() if isinstance(each, _Lazy) else each for each in arguments))
         except Exception as error:
             self._error = error
         self._work = None

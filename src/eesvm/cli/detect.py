@@ -23,7 +23,7 @@ from eesvm.cli.stages import report_problems, report_profile, stage_bar
 from eesvm.cli.train import open_data
 from eesvm.datasets import FORMATS
 from eesvm.datasets.coco import annotation_files
-from eesvm.datasets.detect import detect_format
+from eesvm.datasets.formats import detect_format
 from eesvm.datasets.tree import is_image
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector.class_calibration import check_calibrators

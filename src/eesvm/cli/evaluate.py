@@ -22,7 +22,7 @@ from eesvm.cli.outputs import write_csv
 from eesvm.cli.train import open_data
 from eesvm.datasets import FORMATS
 from eesvm.datasets.coco import annotation_files
-from eesvm.datasets.detect import detect_format
+from eesvm.datasets.formats import detect_format
 from eesvm.metrics import (
     PROTOCOLS,
     DetectionReport,

@@ -251,12 +251,13 @@ def _draw_one(
     handed: TransferredAnnotation,
 ) -> tuple[NDArray[np.uint8], str]:
     """Write both pictures of a detection; returns the one for the sheet and the text below it."""
-    found, winner = image.detections, job.exemplars[int(image.detections.exemplars[row])]
-    text = f"{found.class_names[row]} {_score_text(float(found.scores[row]))}"
+    (found,) = image.detections[row]
+    winner = job.exemplars[found.exemplar]
+    text = f"{found.class_name} {_score_text(found.score)}"
     origin = f"{winner.image_id}, object {winner.index + 1}"
-    laid = superimposed(pixels, found.boxes[row], winner)
-    captions = (f"{found.image_id}\n{text}", f"winning exemplar\n{origin}", _handed_text(image, row, handed))
-    beside = panel(pixels, found.boxes[row], winner, handed, captions=captions)
+    laid = superimposed(pixels, found.box, winner)
+    captions = (f"{found.image_id}\n{text}", f"winning exemplar\n{origin}", handed_text(image, row, handed))
+    beside = panel(pixels, found.box, winner, handed, captions=captions)
     write_image(_made(folder / f"{rank:04d}.png"), laid)
     write_image(folder / f"{rank:04d}_panel.png", beside)
     return laid, f"{rank}: {text}\n{origin}"
@@ -270,7 +271,7 @@ def _score_text(score: float) -> str:
     return ">0.9999"
 
 
-def _handed_text(image: ImageDetections, row: int, handed: TransferredAnnotation) -> str:
+def handed_text(image: ImageDetections, row: int, handed: TransferredAnnotation) -> str:
     """What the picture of what was handed on is called: by whom, and what of it cannot be seen."""
     lines = ["transferred"]
     voters, winner = image.voters[row], int(image.detections.exemplars[row])

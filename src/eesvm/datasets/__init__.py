@@ -16,8 +16,8 @@ from typing import Any
 from eesvm._support.validation import InputError, check_choice
 from eesvm.datasets.build import Options
 from eesvm.datasets.coco import read_coco
-from eesvm.datasets.detect import detect_format
 from eesvm.datasets.folder import read_folder
+from eesvm.datasets.formats import detect_format
 from eesvm.datasets.ilsvrc import read_ilsvrc
 from eesvm.datasets.overview import Summary, select, summary
 from eesvm.datasets.voc import read_voc

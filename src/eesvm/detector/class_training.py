@@ -158,19 +158,19 @@ def training_rows(table: DescriptorTable, chosen: ClassRows, own_image: bool) ->
 
 def make_trainer(
     options: TrainingOptions,
-    single: SingleSVM,
+    single: SingleSVM | None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[TrainingProgress], object] | None = None,
     memory_budget: int | None = None,
 ) -> LinearExemplars:
-    """The trainer of exemplars that the options name."""
+    """The trainer of exemplars that the options name; `single` is the prior, where one is wanted."""
     if options.trainer == "lda":
         return ExemplarLDA()
     return ExemplarSVMs(
         C=options.C,
         positive_weight=options.positive_weight,
         loss=options.loss,
-        prior=(single.weights, single.bias) if options.prior == "class" else None,
+        prior=(single.weights, single.bias) if single is not None and options.prior == "class" else None,
         checkpoint=checkpoint,
         progress=progress,
         n_jobs=_THREADS,

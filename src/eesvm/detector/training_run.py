@@ -1,12 +1,10 @@
-"""Training a detector part by part, so that it can be killed and goes on.
+"""Training a detector part by part, so that it can be interrupted and resumed.
 
-In: a dataset, options, and where results are kept. Out: `ClassModel`s, and in a model folder every finished part: the
-descriptor's scaling and PCA; for each class its exemplars, its box regression, its training scores and its calibrators.
-A part is filed in `run.json` under a key: a hash of everything it depends on. A part whose key and files are as they
-were is read, not made; so a run that was killed goes on, a second run does nothing, and another option redoes what
-depends on it.
-Absent on purpose: what the parts are (`training_windows`, `class_training`, `box_regression`, `class_calibration`), and
-how their making is shared out where there is an engine (`split_training`).
+In: a dataset, options, an engine, and where results are kept. Out: `ClassModel`s, and in a model folder every finished
+part: the descriptor's scaling and PCA; for each class its exemplars, its box regression, its training scores and its
+calibrators. A part is filed in `run.json` under a key: a hash of everything it depends on. A part whose key and files
+are as they were is read, not made; so an interrupted run is resumed, a second run does nothing, and another option
+redoes what depends on it. How a part is made is for `training_stages` to say.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,24 +22,20 @@ import numpy as np
 from eesvm._support.digests import digest
 from eesvm._support.memory import MemoryPlan
 from eesvm._support.run_folder import RunFolder
-from eesvm._support.tasks import Engine
-from eesvm._support.threads import n_cores
+from eesvm._support.tasks import Engine, LocalEngine, ahead
 from eesvm._support.validation import InputError, check_image_name
-from eesvm.calibration.anytime import Progress as SearchState
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.datasets.fingerprint import fingerprint
 from eesvm.descriptors import DescriptorCache, Transformed
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector.box_regression import BoxRegressor, regress_boxes
-from eesvm.detector.class_calibration import JOINT, calibrate_class, stored_names
+from eesvm.detector.class_calibration import JOINT, stored_names
 from eesvm.detector.class_training import (
     CalibrationScores,
     NothingToLearnError,
     TrainedClass,
     choose_classes,
     n_scored,
-    score_class,
-    train_class,
 )
 from eesvm.detector.files import (
     LoadedModel,
@@ -63,15 +56,11 @@ from eesvm.detector.files import (
 from eesvm.detector.keys import TrainingKeys
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
-from eesvm.detector.remote_training import SplitTraining
+from eesvm.detector.training_stages import TrainingStages
 from eesvm.detector.training_table import (
     StageProgress,
     TrainingWindows,
-    describe_windows,
-    fit_descriptor,
     plain_descriptor,
-    propose_windows,
-    sample_windows,
 )
 from eesvm.structures import Dataset, Problem, Windows
 from eesvm.transfer.annotations import annotate_all
@@ -138,31 +127,30 @@ class TrainingRun:
         self._descriptor: Descriptor | None = None
         self._windows: TrainingWindows | None = None
         self._proposals: list[Windows] | None = None
-        self._engine = engine
+        self._engine: Engine = LocalEngine(options.n_jobs) if engine is None else engine
         self._memory = memory
         self._n_bytes_held = 0  # scores of classes that are done, where no folder keeps them
-        self._split: SplitTraining | None = None  # while `train` runs with an engine
 
     def train(self) -> list[ClassModel]:
         """All classes, made or read."""
+        self._stages = TrainingStages(
+            self._engine,
+            self.dataset,
+            self.options,
+            self.classes,
+            cache=self.cache,
+            progress=self.progress,
+            memory=self._memory,
+            problems=self.problems,
+        )
         try:
-            return self._train_shared_out()
+            return self._train_all()
         except InputError:
             if self.folder is not None:
                 self.folder.discard()
             raise
-
-    def _train_shared_out(self) -> list[ClassModel]:
-        """With an engine, what it can do is done by it."""
-        if self._engine is None:
-            return self._train_all()
-        self._split = SplitTraining(self._engine, self.options, self.cache, self.progress, self._memory)
-        given, self.cache = self.cache, self._split.cache
-        try:
-            return self._train_all()
         finally:
-            self._split.close()
-            self._split, self.cache = None, given
+            self._stages.close()
 
     def _train_all(self) -> list[ClassModel]:
         with self._stage("reading images"):
@@ -180,7 +168,7 @@ class TrainingRun:
         return models
 
     def _check_images(self, folder: RunFolder) -> None:
-        """Refuse a folder whose model is of other images altogether: going on there would replace it."""
+        """Refuse a folder whose model is of other images altogether: training there would replace it."""
         before = folder.inputs.get("images")
         if isinstance(before, dict) and before and not set(before.values()) & set(self.fingerprint.images.values()):
             raise InputError(
@@ -205,41 +193,25 @@ class TrainingRun:
     def windows(self) -> TrainingWindows:
         """Proposed and described when first needed: a run that only calibrates never needs them."""
         if self._windows is None:
-            descriptor = self.descriptor
-            proposals = self._propose()
+            descriptor, proposals = self.descriptor, self._propose()
             with self._stage("descriptors"):
-                if self._split is not None:
-                    self._split.describe("descriptors", self.dataset, proposals, descriptor)
-                self._windows = describe_windows(
-                    self.dataset,
-                    proposals,
-                    descriptor,
-                    cache=self.cache,
-                    progress=self.progress,
-                    problems=self.problems,
-                    **({} if self._memory is None else {"memory": self._memory.descriptors}),
-                )
+                self._windows = self._stages.describe(proposals, descriptor)
         return self._windows
 
     # The parts of a class
 
     def _train_classes(self) -> list[ClassModel]:
-        """Each class in turn; with an engine, all are under way before the first calibrator is waited for."""
-        if self._split is not None:
-            self._send_training(self._split)
-        begun: Iterable[BegunClass] = self._begun_classes()
-        models = [self._calibrated(*one) for one in (begun if self._split is None else list(begun))]
-        if not models:
-            raise InputError(f"nothing can be learned from {self.dataset.name}: {self.problems[-1].reason}")
-        self.classes = tuple(model.class_name for model in models)
-        return models
-
-    def _send_training(self, split: SplitTraining) -> None:
+        """Each class in turn; as many are begun ahead as the engine asks for, before calibrators are waited for."""
         missing = [name for name in self.classes if not self._has(name, "training", self.keys.training(name))]
         if missing:
             windows = self.windows
             with self._stage("training"):
-                split.send_training(windows, missing, self._checkpoint)
+                self._stages.send_training(windows, missing, self._checkpoint)
+        models = [self._calibrated(*one) for one in ahead(self._begun_classes(), self._engine.n_ahead)]
+        if not models:
+            raise InputError(f"nothing can be learned from {self.dataset.name}: {self.problems[-1].reason}")
+        self.classes = tuple(model.class_name for model in models)
+        return models
 
     def _begun_classes(self) -> Iterator[BegunClass]:
         """Classes with exemplars and scores; one that nothing can be learned of is left out, unless asked for."""
@@ -276,29 +248,24 @@ class TrainingRun:
                 write=lambda root, found: write_scores(root, name, found),
             )
         )
-        if not self._has(name, "scores", self.keys.scores(name)):
-            scores()
-        if self._split is not None:
-            for stored in self.calibrators:
-                if not self._has(name, stored, self.keys.calibration(name, stored)):
-                    self._split.send_calibration(name, stored, scores())
-            self._leave_to_folder(scores)
+        model.facts = self._facts(name, scores)
+        for stored in self.calibrators:
+            if not self._has(name, stored, self.keys.calibration(name, stored)):
+                found = scores()
+                if self.folder is not None:  # then they may be of an earlier run, which was allowed more memory
+                    self._check_memory(model, found.table.n_rows)
+                self._stages.send_calibration(name, stored, found)
+        if self.folder is not None:
+            scores.forget()  # they can be read again: those of all classes may be more than memory holds
         return model, scores
 
     def _calibrated(self, model: ClassModel, scores: _Scores) -> ClassModel:
         for stored in self.calibrators:
-            model.calibrators[stored] = self._calibrator(model, stored, scores)
+            model.calibrators[stored] = self._calibrator(model, stored)
         model.read_scores = scores
-        model.facts = self._facts(model, scores)
-        self._leave_to_folder(scores)
         return model
 
-    def _leave_to_folder(self, scores: _Scores) -> None:
-        """Hold them no longer where they can be read again: those of all classes may be more than memory holds."""
-        if self.folder is not None:
-            scores.forget()
-
-    def _calibrator(self, model: ClassModel, stored: str, scores: _Scores) -> Any:
+    def _calibrator(self, model: ClassModel, stored: str) -> Any:
         name = model.class_name
 
         def read(root: Path, files: list[str]) -> ScoreCalibrator:
@@ -310,14 +277,17 @@ class TrainingRun:
             self._part_name(name, stored),
             self.keys.calibration(name, stored),
             read=read,
-            make=lambda: self._calibrate(model, scores, stored),
+            make=lambda: self._calibrate(name, stored),
             write=lambda root, made: write_calibrator(root, name, stored, made),
         )
 
-    def _facts(self, model: ClassModel, scores: _Scores) -> dict[str, Any]:
-        part = self._part_name(model.class_name, "scores")
-        if self.folder is not None and "facts" in self.folder.entry(part):
-            return self.folder.entry(part)["facts"]
+    def _facts(self, name: str, scores: _Scores) -> dict[str, Any]:
+        """How many windows a class is calibrated on; its scores are made where they are missing."""
+        part = self._part_name(name, "scores")
+        if self.folder is not None and self.folder.has(part, self.keys.scores(name)):
+            known = self.folder.entry(part).get("facts")
+            if known is not None:
+                return known
         found = scores()
         n_positives = found.table.n_positives
         facts = {
@@ -334,60 +304,22 @@ class TrainingRun:
     def _propose(self) -> list[Windows]:
         if self._proposals is None:
             with self._stage("windows"):
-                if self._split is not None:
-                    self._split.propose(self.dataset)
-                self._proposals = list(
-                    propose_windows(
-                        self.dataset,
-                        self.options.windows,
-                        self._n_proposers(),
-                        include_ground_truth=True,
-                        cache=self.cache,
-                        progress=self.progress,
-                        problems=self.problems,
-                    )
-                )
-            if not self._proposals:
-                raise InputError("none of the images can be read: there is nothing to train on")
+                self._proposals = self._stages.propose()
         return self._proposals
-
-    def _n_proposers(self) -> int | None:
-        wanted = self.options.n_jobs
-        return wanted if self._memory is None else self._memory.n_processes(n_cores() if wanted is None else wanted)
 
     def _fit_descriptor(self) -> Transformed:
         proposals = self._propose()
         with self._stage("scaling and PCA"):
-            wanted = self.options.descriptor
-            if self._split is not None and (wanted.n_components is not None or wanted.mean_norm is not None):
-                sample = sample_windows(proposals, self.options.random_state)
-                self._split.describe("scaling", self.dataset, sample, self.plain)
-            return fit_descriptor(
-                self.dataset, proposals, self.options, plain=self.plain, cache=self.cache, progress=self.progress
-            )
+            return self._stages.fit_descriptor(proposals, self.plain)
 
     def _train(self, name: str) -> ClassModel:
         windows = self.windows
         with self._stage("training"):
-            trained = self._train_here(windows, name) if self._split is None else self._split.trained(name)
+            trained = self._stages.trained(name)
         with self._stage("annotations"):
             records = {record.image_id: record for record in windows.records}
             annotations = annotate_all(trained.instances, records, self.problems)
         return ClassModel(name, trained.exemplars, annotations, trained.single)
-
-    def _train_here(self, windows: TrainingWindows, name: str) -> TrainedClass:
-        progress, place = self.progress, self._place(name)
-        return train_class(
-            windows,
-            name,
-            self.options.training,
-            random_state=self.options.random_state,
-            checkpoint=self._checkpoint(name),
-            memory_budget=None if self._memory is None else self._memory.training,
-            progress=None
-            if progress is None
-            else lambda state: progress(f"training class{place}", state.n_done, state.n_exemplars),
-        )
 
     def _regress(self, name: str) -> BoxRegressor | None:
         windows = self.windows
@@ -403,13 +335,7 @@ class TrainingRun:
         trained = TrainedClass(model.class_name, model.exemplars, instances, model.single, 0)
         self._check_memory(model, n_scored(windows, model.class_name, self.options.calibration))
         with self._stage("scores"):
-            scores = score_class(
-                windows,
-                trained,
-                self.options.calibration,
-                random_state=self.options.random_state,
-                score=None if self._split is None else partial(self._split.score, windows),
-            )
+            scores = self._stages.score(windows, trained)
         if self.folder is None:
             self._n_bytes_held += scores.table.scores.nbytes
         return scores
@@ -422,35 +348,9 @@ class TrainingRun:
                 held += self._windows.descriptors.nbytes
             self._memory.check_calibration(model.class_name, n_windows, model.n_exemplars, held)
 
-    def _calibrate(self, model: ClassModel, scores: _Scores, stored: str) -> Any:
+    def _calibrate(self, name: str, stored: str) -> Any:
         with self._stage("calibration"):
-            if self._split is not None:
-                return self._split.calibrated(model.class_name, stored)
-            found = scores()
-            if self.folder is not None:  # then they may be of an earlier run, that was allowed more
-                self._check_memory(model, found.table.n_rows)
-            return self._calibrate_here(model.class_name, found, stored)
-
-    def _calibrate_here(self, name: str, scores: CalibrationScores, stored: str) -> Any:
-        limit, place = self.options.calibration.time_limit, self._place(name)
-        progress = self.progress
-
-        def search_progress(state: SearchState) -> None:
-            if progress is not None:
-                text = f"calibrating class{place}, gap {100 * min(1.0, state.gap):.1f} %"
-                progress(text, int(state.seconds), 0 if limit is None else int(limit))
-
-        return calibrate_class(
-            scores,
-            [stored],
-            self.options.calibration,
-            random_state=self.options.random_state,
-            n_jobs=self.options.n_jobs,
-            progress=None if progress is None else search_progress,
-        )[stored]
-
-    def _place(self, name: str) -> str:
-        return f" {self.classes.index(name) + 1} of {len(self.classes)}: {name}"
+            return self._stages.calibrated(name, stored)
 
     # Reading, making and keeping
 

@@ -269,7 +269,7 @@ def sample_windows(windows: Sequence[Windows], random_state: int) -> list[Window
         proposals = np.flatnonzero(windows[k].instance < 0)
         chosen = np.sort(random.permutation(proposals)[:_SAMPLE_WINDOWS])
         if len(chosen):
-            sample.append(Windows(windows[k].image_id, windows[k].boxes[chosen], windows[k].instance[chosen]))
+            sample.append(windows[k][chosen])
     return sample
 
 

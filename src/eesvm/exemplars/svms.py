@@ -7,7 +7,7 @@ with E weight vectors and biases, each with the evidence of how far from optimal
 
 with the hinge or its square as loss. B is `bias_multiplier`: the bias is the weight of a constant feature B, as in
 liblinear, so it is penalised, and the less the larger B is.
-Absent on purpose: what is a negative (`mining`), and solving (`_linear_svm`).
+Absent on purpose: what is a negative (`mining`), and solving (`solver`).
 """
 
 from __future__ import annotations
@@ -149,26 +149,21 @@ class ExemplarSVMs(LinearExemplars):
         With groups, such as image names, (E,) and (M,), the negatives of an exemplar's own group are not its negatives.
         """
         problem, facts = self._problem(exemplars, negatives, exemplar_groups, negative_groups)
-        n = len(problem.positives)
-        blocks = np.array_split(np.arange(n), self.n_blocks(n, *problem.negatives.shape))
-        with workers(self.n_jobs) as threads:
-            solutions = self._solve_blocks(problem, facts, blocks, threads)
-        return self.join(solutions)
+        n_blocks = self.n_blocks(len(problem.positives), *problem.negatives.shape)
+        return self.join(self._solve_blocks(problem, facts, range(n_blocks), n_blocks))
 
-    def fit_block(
+    def fit_blocks(
         self,
-        number: int,
+        numbers: Sequence[int],
         n_blocks: int,
         exemplars: Any,
         negatives: Any,
         exemplar_groups: Any = None,
         negative_groups: Any = None,
-    ) -> Solution:
-        """One of the blocks that `fit` trains one after the other, for whoever trains them in several places."""
+    ) -> list[Solution]:
+        """Some of the blocks that `fit` trains one after the other, for a training in several places; then `join`."""
         problem, facts = self._problem(exemplars, negatives, exemplar_groups, negative_groups)
-        block = np.array_split(np.arange(len(problem.positives)), n_blocks)[number]
-        with workers(self.n_jobs) as threads:
-            return self._solve_blocks(problem, facts, [block], threads)[0]
+        return self._solve_blocks(problem, facts, numbers, n_blocks)
 
     def join(self, solutions: Sequence[Solution]) -> Self:
         """What `fit` learns from the solutions of all blocks, in their order."""
@@ -207,6 +202,13 @@ class ExemplarSVMs(LinearExemplars):
             raise InputError(f"`progress` must be a function, got {self.progress!r}")
 
     def _solve_blocks(
+        self, problem: TrainingProblem, facts: RowFacts, numbers: Sequence[int], n_blocks: int
+    ) -> list[Solution]:
+        blocks = np.array_split(np.arange(len(problem.positives)), n_blocks)
+        with workers(self.n_jobs) as threads:
+            return self._solve(problem, facts, [blocks[number] for number in numbers], threads)
+
+    def _solve(
         self, problem: TrainingProblem, facts: RowFacts, blocks: Sequence[NDArray[np.intp]], threads: Workers
     ) -> list[Solution]:
         started, n_exemplars = time.perf_counter(), len(problem.positives)

@@ -28,7 +28,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ import numpy as np
 from eesvm._support.files import atomic_folder, atomic_write
 from eesvm._support.validation import InputError
 from eesvm.boxes import check_boxes
-from eesvm.structures import Dataset, Detections
+from eesvm.structures import Dataset, Detection, Detections
 
 PathLike = str | os.PathLike[str]
 Ids = Dataset | PathLike | Mapping[str, Any]
@@ -106,7 +106,7 @@ def write_csv_detections(path: PathLike, detections: Iterable[Detections]) -> No
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(CSV_COLUMNS)
         for row in _rows(detections):
-            writer.writerow((row.image_id, row.class_name, row.score, *row.box, row.exemplar))
+            writer.writerow((row.image_id, row.class_name, row.score, *row.box.tolist(), row.exemplar))
 
 
 def read_csv_detections(path: PathLike) -> list[Detections]:
@@ -156,7 +156,7 @@ def write_coco_results(
             for table, key, what in ((images, row.image_id, "image"), (categories, row.class_name, "category")):
                 if key not in table:
                     raise InputError(f"cannot write {os.fspath(path)}: the {what} {key!r} has no COCO id")
-            x1, y1, x2, y2 = row.box
+            x1, y1, x2, y2 = row.box.tolist()
             entry = {
                 "image_id": images[row.image_id],
                 "category_id": categories[row.class_name],
@@ -230,7 +230,7 @@ def write_voc_detections(
     lines: dict[str, list[str]] = {name: [] for name in classes}
     for row in _rows(detections):
         check_voc_names([row.image_id])
-        x1, y1, x2, y2 = row.box
+        x1, y1, x2, y2 = row.box.tolist()
         numbers = " ".join(map(repr, (row.score, x1 + 1, y1 + 1, x2, y2)))
         lines.setdefault(row.class_name, []).append(f"{row.image_id} {numbers}\n")
     check_voc_names((), lines)
@@ -270,17 +270,8 @@ def read_voc_detections(folder: PathLike, prefix: str | None = None) -> list[Det
     return table.detections()
 
 
-@dataclass(frozen=True)
-class _Row:
-    image_id: str
-    class_name: str
-    score: float
-    box: tuple[float, float, float, float]
-    exemplar: int
-
-
-def _rows(detections: Iterable[Detections]) -> Iterator[_Row]:
-    """One by one, as Python values, checked."""
+def _rows(detections: Iterable[Detections]) -> Iterator[Detection]:
+    """One by one, checked."""
     seen: set[str] = set()
     for entry in detections:
         if entry.image_id in seen:
@@ -295,9 +286,7 @@ def _rows(detections: Iterable[Detections]) -> Iterator[_Row]:
             raise InputError(f"{what} have a box of negative width or height")
         if not np.isfinite(scores).all():
             raise InputError(f"{what} have a score that is NaN or infinite, which files do not hold")
-        columns = (map(str, entry.class_names), scores.tolist(), boxes.tolist(), np.asarray(entry.exemplars).tolist())
-        for class_name, score, box, exemplar in zip(*columns, strict=True):
-            yield _Row(entry.image_id, class_name, score, tuple(box), int(exemplar))
+        yield from replace(entry, boxes=boxes, scores=scores)
 
 
 @dataclass

@@ -4,7 +4,7 @@ In: annotated images and the detections in them. Out: a `DetectionReport` with a
 precision-recall curve of every class, their mean, and intervals over images if wanted.
 Detections are ranked by score; of equal scores the image that comes first in the truth goes first, and within an image
 the earlier row. A second hit on an object is a false positive; difficult objects and crowds are neither to be found nor
-held against anybody (`_matching` says precisely who takes what). Images without detections count: their objects are
+held against anybody (`matching` says precisely who takes what). Images without detections count: their objects are
 missed.
 Absent on purpose: suppression of overlapping detections, see `boxes.nms`; the blacklist of ILSVRC's validation set.
 """

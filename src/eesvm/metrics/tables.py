@@ -4,7 +4,7 @@ In: image records with instances, `Detections` of some of these images in any or
 and one per detection, both image by image in the order of the truth, with integers for images and classes. What cannot
 be evaluated is refused here: an image that the truth does not have, NaN, columns of different lengths. Detections of a
 class that the truth does not know are set aside and counted.
-Absent on purpose: which detection found which object; see `_matching`.
+Absent on purpose: which detection found which object; see `matching`.
 """
 
 from __future__ import annotations
@@ -142,6 +142,8 @@ def _objects(records: Sequence[ImageRecord], classes: tuple[str, ...]) -> Object
 
 def _in_order(detections: Iterable[Detections], image_numbers: Mapping[str, int]) -> list[tuple[int, Detections]]:
     """The entries by the order of the truth, so that nothing depends on the order in which they come."""
+    if isinstance(detections, Detections):
+        raise InputError("`detections` must hold one `Detections` for each image, got one alone: put it into a list")
     entries: dict[int, Detections] = {}
     for entry in detections:
         number = image_numbers.get(entry.image_id)

@@ -4,7 +4,7 @@ In: numbers and texts that others have computed. Out: `ReportData` and its parts
 tuples and bytes, and `to_json`, which the script of the page reads under the same names.
 Classes, exemplars, scenes and images are named by their place in the tuples of `ReportData`. Boxes are x1, y1, x2, y2
 in pixels of the image as it was, whatever size it is shown at. What is not known is None.
-Absent on purpose: computing (`gather`) and looks (`report_page`).
+Absent on purpose: computing (`gather`) and looks (`page`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Detection:
+class ShownDetection:
     """A detection that the page shows."""
 
     scene: int
@@ -225,7 +225,7 @@ class ReportData:
     classes: tuple[Class, ...] = ()
     exemplars: tuple[Exemplar, ...] = ()  # in the order of the model
     scenes: tuple[Scene, ...] = ()
-    detections: tuple[Detection, ...] = ()  # highest score first
+    detections: tuple[ShownDetection, ...] = ()  # highest score first
     n_detections: int = 0  # shown or not
     missed: tuple[Missed, ...] = ()
     n_missed: int = 0

@@ -1,9 +1,7 @@
-"""Pictures of a calibration: loss and bound over time and over recall floors, thresholds among scores, precision and
-recall of windows and of detections, coverage.
+"""Pictures of a calibration: loss and bound, thresholds among scores, precision and recall, coverage.
 
-In: plain arrays and results. Out: matplotlib `Figure` objects, and their PNG bytes or files.
-Matplotlib is imported when a picture is drawn, without pyplot: no window, no global state, no effect on other plots.
-Absent on purpose: numbers that are not in the arguments; a picture shows, it does not compute results.
+In: plain arrays and results. Out: matplotlib `Figure` objects. Matplotlib is imported when a picture is drawn, without
+pyplot: no window, no global state, no effect on other plots.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In: a fitted or loaded `ExemplarDetector`, a dataset, and the detections in it. 
 annotated, every detection is judged and every missed object listed; where they are not, the parts that need the truth
 are left out, and a note says so. So it is with what a model has not kept: training scores, the history of a search.
 Detections in images that the dataset does not have, or by exemplars that the model does not have, are refused.
-Absent on purpose: detecting (`detector`) and looks (`report_page`).
+Absent on purpose: detecting (`detector`) and looks (`page`).
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def gather(
     scenes, images, unreadable = Scenes(dataset), _pictures(exemplars), [] if problems is None else problems
     n_problems = len(unreadable)
     shown = [
-        scenes.detection(entry, row, class_ids, exemplars, judgement)
-        for entry, row in choose_detections(detections, max_detections)
+        scenes.detection(found, row, class_ids, exemplars, judgement)
+        for found, row in choose_detections(detections, max_detections)
     ]
     missed = () if judgement is None else scenes.missed(judgement, class_ids, _MOST_MISSED)
     embedded = scenes.embed(images, unreadable, None if progress is None else partial(progress, "pictures"))
@@ -198,11 +198,11 @@ def _exemplars(
     totals, right, wrong = Counter[int](), Counter[int](), Counter[int]()
     best: dict[int, float] = {}
     for entry in detections:
-        for row, winner in enumerate(entry.exemplars.tolist()):
-            totals[winner] += 1
-            best[winner] = max(best.get(winner, -np.inf), float(entry.scores[row]))
+        for row, one in enumerate(entry):
+            totals[one.exemplar] += 1
+            best[one.exemplar] = max(best.get(one.exemplar, -np.inf), one.score)
             if judgement is not None and (entry.image_id, row) in judgement.surest:
-                (right if judgement.of(entry.image_id, row).kind == RIGHT else wrong)[winner] += 1
+                (right if judgement.of(entry.image_id, row).kind == RIGHT else wrong)[one.exemplar] += 1
     place = np.cumsum(has_picture) - 1
     found = []
     for number, exemplar in enumerate(each for part in trained for each in part.exemplars):

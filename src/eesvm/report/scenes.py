@@ -1,8 +1,8 @@
 """The detections and missed objects that the page shows, and the images they lie in, each held once.
 
-In: detections, verdicts, and the records of a dataset. Out: `Detection`s, `Missed` objects, `Scene`s, and the images.
+In: detections, verdicts, and the records of a dataset. Out: `ShownDetection`s, `Missed` objects, `Scene`s, the images.
 Of more detections than wanted the surest of each class stay, as far as possible equally many of each.
-Absent on purpose: judging (`report_truth`).
+Absent on purpose: judging (`truth`).
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import numpy as np
 
 from eesvm._support.validation import InputError
 from eesvm.datasets.problems import reason, skip
-from eesvm.report.data import UNJUDGED, BoxTuple, Detection, Image, Missed, Object, Scene
+from eesvm.report.data import UNJUDGED, BoxTuple, Image, Missed, Object, Scene, ShownDetection
 from eesvm.report.pictures import fitted_jpeg, share
 from eesvm.report.truth import Judgement, Verdict
-from eesvm.structures import Dataset, Detections, ExemplarAnnotation, ImageRecord, Problem
+from eesvm.structures import Dataset, Detection, Detections, ExemplarAnnotation, ImageRecord, Problem
 
 SCENE_BYTES = 9_000_000  # of all images together; in base 64 they take a third more
 
 Progress = Callable[[int, int], object]  # how much is done, and of how much
 
 
-def choose_detections(detections: Sequence[Detections], n_most: int) -> list[tuple[Detections, int]]:
-    """The `n_most` that are shown, highest score first: entry and row."""
-    places = [(entry, row) for entry in detections for row in range(len(entry))]
+def choose_detections(detections: Sequence[Detections], n_most: int) -> list[tuple[Detection, int]]:
+    """The `n_most` that are shown, highest score first, each with its row among those of its image."""
+    places = [(one, row) for entry in detections for row, one in enumerate(entry)]
     if not places:
         return []
     scores = np.concatenate([entry.scores for entry in detections])
@@ -57,26 +57,25 @@ class Scenes:
 
     def detection(
         self,
-        entry: Detections,
+        found: Detection,
         row: int,
         class_ids: dict[str, int],
         exemplars: Sequence[ExemplarAnnotation],
         judgement: Judgement | None,
-    ) -> Detection:
+    ) -> ShownDetection:
         """A detection as the page shows it."""
-        verdict = Verdict(UNJUDGED) if judgement is None else judgement.of(entry.image_id, row)
-        winner = int(entry.exemplars[row])
-        return Detection(
-            scene=self.number(entry.image_id),
-            class_id=class_ids[str(entry.class_names[row])],
-            score=float(entry.scores[row]),
-            box=_box(entry.boxes[row]),
-            exemplar=None if winner < 0 else winner,
+        verdict = Verdict(UNJUDGED) if judgement is None else judgement.of(found.image_id, row)
+        return ShownDetection(
+            scene=self.number(found.image_id),
+            class_id=class_ids[found.class_name],
+            score=found.score,
+            box=_box(found.box),
+            exemplar=None if found.exemplar < 0 else found.exemplar,
             kind=verdict.kind,
             iou=verdict.iou,
-            object=self.object_of(entry.image_id, verdict.instance),
-            is_surest=judgement is not None and (entry.image_id, row) in judgement.surest,
-            is_own_image=winner >= 0 and exemplars[winner].image_id == entry.image_id,
+            object=self.object_of(found.image_id, verdict.instance),
+            is_surest=judgement is not None and (found.image_id, row) in judgement.surest,
+            is_own_image=found.exemplar >= 0 and exemplars[found.exemplar].image_id == found.image_id,
         )
 
     def missed(self, judgement: Judgement, class_ids: dict[str, int], n_most: int) -> tuple[Missed, ...]:

@@ -37,7 +37,7 @@ _MOST_POINTS = 400  # of a curve: more than its picture has pixels for
 class Verdict(NamedTuple):
     """What became of a detection."""
 
-    kind: str  # as in `report_data.Detection`
+    kind: str  # as in `data.ShownDetection`
     iou: float | None = None
     instance: int | None = None  # `Instance.index` of the object that it is about
 

@@ -5,7 +5,7 @@ speaks for them (`ImageDetections`: the winners of the file, or the few best exe
 `detector.consensus`), the annotations these hand on, and where the images are annotated themselves how good those are.
 Images are dealt with one by one, so the masks of a whole collection are never in memory together. Detections that
 cannot be used are listed as problems; those that cannot be of this model are refused.
-Absent on purpose: files (`transfer_files`), and the arithmetic of `transfer` and `transfer_quality`.
+Absent on purpose: files (`files`), and the arithmetic of `inheritance` and `quality`.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def choose_detections(
         if found.image_id not in known:
             _pass_over(Problem(found.image_id, "the image is not among those given", kind="missing image"), problems)
             continue
-        usable = _usable(_rows(found, np.flatnonzero(is_kept)), known[found.image_id], problems)
+        usable = _usable(found[is_kept], known[found.image_id], problems)
         if len(usable):
             chosen.append(_of_winners(known[found.image_id], usable))
     return chosen if top is None else _best(chosen, int(top))
@@ -180,37 +180,31 @@ def why_nothing_compared(chosen: Sequence[ImageDetections], iou: float = 0.5) ->
 
 def check_winners(found: Detections, exemplars: Sequence[ExemplarAnnotation]) -> None:
     """Refuse detections that another model must have made."""
-    for name, winner in zip(found.class_names.tolist(), found.exemplars.tolist(), strict=True):
-        if winner >= len(exemplars):
+    for one in found:
+        if one.exemplar >= len(exemplars):
             raise InputError(
-                f"the detections are of another model: a detection in {found.image_id} names the exemplar {winner}, "
-                f"but the model has {len(exemplars)}, counted from 0"
+                f"the detections are of another model: a detection in {one.image_id} names the exemplar "
+                f"{one.exemplar}, but the model has {len(exemplars)}, counted from 0"
             )
-        if winner >= 0 and exemplars[winner].class_name != name:
+        if one.exemplar >= 0 and exemplars[one.exemplar].class_name != one.class_name:
             raise InputError(
-                f"the detections are of another model: a {name} in {found.image_id} names the exemplar {winner}, "
-                f"which is a {exemplars[winner].class_name}"
+                f"the detections are of another model: a {one.class_name} in {one.image_id} names the exemplar "
+                f"{one.exemplar}, which is a {exemplars[one.exemplar].class_name}"
             )
 
 
 def _usable(found: Detections, record: ImageRecord, problems: list[Problem] | None) -> Detections:
     """Those whose box has an area and touches the image."""
     rows = []
-    for row, box in enumerate(found.boxes):
+    for row, one in enumerate(found):
         try:
-            Target.of(box, (record.width, record.height))
+            Target.of(one.box, (record.width, record.height))
         except InputError as error:
-            what = f"a detection of {found.class_names[row]} is left out: {reason(error)}"
+            what = f"a detection of {one.class_name} is left out: {reason(error)}"
             _pass_over(Problem(record.path or record.image_id, what, kind="box"), problems)
         else:
             rows.append(row)
-    return _rows(found, np.array(rows, dtype=np.intp))
-
-
-def _rows(found: Detections, rows: NDArray[np.intp]) -> Detections:
-    return Detections(
-        found.image_id, found.boxes[rows], found.scores[rows], found.class_names[rows], found.exemplars[rows]
-    )
+    return found[rows]
 
 
 def _of_winners(record: ImageRecord, found: Detections) -> ImageDetections:
@@ -225,10 +219,10 @@ def _best(chosen: Sequence[ImageDetections], top: int) -> list[ImageDetections]:
     is_kept[np.argsort(-scores, kind="stable")[:top]] = True
     kept, start = [], 0
     for one in chosen:
-        rows = np.flatnonzero(is_kept[start : start + len(one.detections)])
+        best = one.detections[is_kept[start : start + len(one.detections)]]
         start += len(one.detections)
-        if len(rows):
-            kept.append(_of_winners(one.record, _rows(one.detections, rows)))
+        if len(best):
+            kept.append(_of_winners(one.record, best))
     return kept
 
 

@@ -113,10 +113,9 @@ def voc_xml(
     """The VOC annotation of an image; score and exemplar are tags of their own."""
     record = image.record
     instances = []
-    for row, annotation in enumerate(annotations):
-        winner = _identity(int(image.detections.exemplars[row]), exemplars)
+    for row, (annotation, found) in enumerate(zip(annotations, image.detections, strict=True)):
         points = {KEYPOINTS: annotation.keypoints} if annotation.keypoints else {}
-        extras = {"score": float(image.detections.scores[row]), "exemplar": winner, **points}
+        extras = {"score": found.score, "exemplar": _identity(found.exemplar, exemplars), **points}
         instance = Instance(
             class_name=annotation.class_name,
             box=geometry.clip([annotation.box], record.width, record.height)[0],
@@ -178,25 +177,25 @@ def _entry(
     names: CocoNames,
 ) -> dict[str, Any]:
     box = coco_box(annotation.box)
-    class_name = str(image.detections.class_names[row])
+    (found,) = image.detections[row]
     mask = annotation.mask
     optional: dict[str, Any] = {
         "pose": annotation.pose,
         _SUBCATEGORY: annotation.subcategory,
         "parts": [{"name": part.name, "bbox": coco_box(part.box)} for part in annotation.parts],
         "attributes": {key: value for key, value in handed_labels(annotation).items() if key != _SUBCATEGORY},
-        **_keypoints(annotation, names.keypoints.get(class_name, ())),
+        **_keypoints(annotation, names.keypoints.get(found.class_name, ())),
         **_votes(image, row, annotation.agreement, exemplars),
     }
     return {
         "image_id": names.images[image.record.image_id],
-        "category_id": names.categories[class_name],
+        "category_id": names.categories[found.class_name],
         "bbox": box,
         "area": box[2] * box[3] if mask is None else int(np.count_nonzero(mask)),
         "iscrowd": 0,
         **({} if mask is None else {"segmentation": mask_to_rle(annotation.whole_mask())}),
-        "score": float(image.detections.scores[row]),
-        "exemplar": _identity(int(image.detections.exemplars[row]), exemplars),
+        "score": found.score,
+        "exemplar": _identity(found.exemplar, exemplars),
         **{key: value for key, value in plain_json(optional).items() if value not in (None, [], {})},
     }
 

@@ -3,7 +3,7 @@
 In: an RGB image, or a dataset. Out: (n, 4) half-open xyxy boxes, the most representative first, or `Windows` per image;
 and how many of a dataset's objects such windows find.
 "selective_search" is OpenCV's (Uijlings et al. 2013), as in the paper: it needs `eesvm[vision]`. It returns the same
-set on every call, but in a random order; the order here is our own (see `_window_order`). "grid" is the plain
+set on every call, but in a random order; the order here is our own (see `order`). "grid" is the plain
 alternative, which never looks at the pixels.
 Absent on purpose: scores and classes of windows.
 """

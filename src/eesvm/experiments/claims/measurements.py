@@ -1,7 +1,7 @@
 """What the claims of the paper are measured by.
 
 In: `Evidence`: the results of a reproduction and its pruning study. Out: functions that look one thing up in it and
-have it judged by a rule of `claim_rules`. A reproduction that did not measure something says so.
+have it judged by a rule of `rules`. A reproduction that did not measure something says so.
 Absent on purpose: the claims themselves, and their figures in the paper.
 """
 

@@ -1,8 +1,8 @@
 """Drawings of windows, candidate thresholds and search trees, as in figures 1 to 6 of the paper.
 
 In: an image with boxes; scores; a tiny problem and its `SmallTree`s. Out: matplotlib `Figure`s, which
-`figures.png_bytes` turns into PNG. Positives are blue plus signs above the axis of scores, negatives red minus signs
-below it, and thresholds are lines across; trees are those of `paper_trees`.
+`png_bytes` turns into PNG. Positives are blue plus signs above the axis of scores, negatives red minus signs
+below it, and thresholds are lines across; trees are those of `trees`.
 Absent on purpose: choosing what to draw, captions, and any number that is not in the arguments.
 """
 

@@ -4,7 +4,7 @@ In: calibration problems by name. Out: a frozen `PruningStudy`: a `Search` for e
 each table to the paper's sizes; the numbers of the section drawn from them; CSV rows and Markdown.
 A search that reached its time limit says so; what it would have taken is never guessed, but for the exhaustive tree,
 whose size is known: there the time follows from the measured number of nodes per second, and is called an estimate.
-Absent on purpose: training exemplars, laying the study out (`pruning_tables`), and files.
+Absent on purpose: training exemplars, laying the study out (`tables`), and files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ WITHOUT = {
     3: "without observation 3 (depth)",
     4: "without observation 4 (order)",
 }
-LITERAL = "satisfied positives not skipped"  # Algorithm 1 to the letter; see `calibration.algorithm1`
+LITERAL = "satisfied positives not skipped"  # Algorithm 1 to the letter; see `calibration.search.algorithm1`
 
 TINY = (15, 50)  # E-SVMs and positives of the problem that the paper searches exhaustively
 SIZES = (TINY, (50, 250), (100, 500))

@@ -1,8 +1,7 @@
-"""The tasks of a training that is computed in several places, and what travels to and from them.
+"""The tasks of a training, and what travels to and from them.
 
-In: arguments that can be pickled. Out: results that can. Each task is a plain function that calls the same functions as
-a training on one machine, with the same rows in the same blocks, so that its numbers are the same to the bit.
-Absent on purpose: who computes them, and when (`split_training`).
+In: arguments that can be pickled. Out: results that can. Each task is a plain function; whoever runs it, the rows come
+in the same blocks, so that its numbers are the same to the bit.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.extras import optional_module
+from eesvm.calibration.anytime import ProgressCallback
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.descriptors import DescriptorCache, describe_dataset
 from eesvm.descriptors.base import Descriptor
@@ -33,7 +33,7 @@ from eesvm.detector.options import CalibrationOptions, TrainingOptions, WindowOp
 from eesvm.detector.training_table import DescriptorTable, TrainingWindows, propose_windows
 from eesvm.exemplars.scoring import rows_of_a_block, score_windows
 from eesvm.exemplars.solver import Solution
-from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars
+from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars, TrainingProgress
 from eesvm.structures import ImageRecord, Problem, Windows
 
 TASK_BYTES = 16 << 20  # of scores that one task returns
@@ -65,15 +65,17 @@ def block_task(
     packed: PackedRows,
     options: TrainingOptions,
     single: SingleSVM,
-    block: tuple[int, int],
+    blocks: range,
+    n_blocks: int,
     checkpoint: str | None,
     memory_budget: int | None,
-) -> Solution | LinearExemplars:
-    """Train a block of exemplars, the first of `block` out of the second; exemplar LDA is one block."""
-    trainer = make_trainer(options, single, checkpoint, memory_budget=memory_budget)
+    progress: Callable[[TrainingProgress], object] | None = None,
+) -> list[Solution] | LinearExemplars:
+    """Train some blocks of exemplars, out of `n_blocks`; exemplar LDA is one block."""
+    trainer = make_trainer(options, single, checkpoint, progress, memory_budget)
     rows = training_rows(packed.table(descriptors), packed.rows(), options.own_image)
     if isinstance(trainer, ExemplarSVMs):
-        return trainer.fit_block(*block, *rows)
+        return trainer.fit_blocks(blocks, n_blocks, *rows)
     return trainer.fit(*rows)
 
 
@@ -86,11 +88,17 @@ def score_task(part: tuple[NDArray[np.int64], NDArray[np.uint8]], descriptors: F
 
 
 def calibration_task(
-    scores: F32, bare: BareScores, stored: str, options: CalibrationOptions, random_state: int, n_jobs: int | None
+    scores: F32,
+    bare: BareScores,
+    stored: str,
+    options: CalibrationOptions,
+    random_state: int,
+    n_jobs: int | None,
+    progress: ProgressCallback | None = None,
 ) -> ScoreCalibrator:
     """Fit one calibrator of a class."""
-    full = bare.with_scores(np.array(scores))  # a copy: kernels want arrays that could be written to
-    return calibrate_class(full, [stored], options, random_state=random_state, n_jobs=n_jobs)[stored]
+    full = bare.with_scores(np.require(scores, requirements="W"))  # kernels want arrays that could be written to
+    return calibrate_class(full, [stored], options, random_state=random_state, n_jobs=n_jobs, progress=progress)[stored]
 
 
 def score_spans(starts: NDArray[np.int64], n_exemplars: int) -> Iterator[tuple[int, int]]:

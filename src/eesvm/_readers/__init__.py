@@ -1,1 +1,0 @@
-"""Readers of score tables, one per format: bytes on disk become arrays, believed only after a check."""
