@@ -13,6 +13,7 @@ import numba
 import numpy as np
 
 from eesvm import CalibrationProblem, __version__
+from eesvm._support.tables import markdown_table
 from eesvm.calibration.tables.examples import synthetic_score_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -71,8 +72,7 @@ def size(problem: CalibrationProblem) -> str:
 
 def markdown(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """A Markdown table."""
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+    return markdown_table(headings, [[str(cell) for cell in row] for row in rows], numbers=False)
 
 
 def machine() -> str:

@@ -23,7 +23,7 @@ from eesvm.detector.options import PRESETS, DetectorOptions
 from eesvm.detector.training_table import describe_windows, propose_windows, training_windows
 from eesvm.experiments.tables.detections import PAPER_RULES, Rule, compare_rules, transfer_choices
 from eesvm.structures import Dataset
-from eesvm.transfer.annotations import annotate
+from eesvm.transfer.annotations import annotate_all
 
 SETS = ("cards", "pets_voc", "raccoon", "bccd", "coco_subset_128")
 WITH_MASKS = ("pets_voc", "coco_subset_128")
@@ -148,7 +148,7 @@ def measure(name: str, split: int, recipes: list[str], arguments: argparse.Names
             trained, results = compare_rules(train, test, class_name, options, rules)
             rows += [row(result) for result in results]
             if name in WITH_MASKS:
-                annotations = annotate(trained.instances, records)
+                annotations = annotate_all(trained.instances, records)
                 described = train.descriptors[train.objects(class_name)[0]]
                 transfers += [
                     {"rule": result.rule, "class": class_name, **cell}

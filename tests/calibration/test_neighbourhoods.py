@@ -11,7 +11,7 @@ from eesvm import CalibrationProblem, InputError
 from eesvm.calibration.anytime import Run
 from eesvm.calibration.ranks import FORBIDDEN, levels_to_thresholds, rank
 from eesvm.calibration.search import neighbourhood_kernels as kernels
-from eesvm.calibration.search.neighbourhoods import NeighbourhoodSearch, quick_cover
+from eesvm.calibration.search.neighbourhoods import NeighbourhoodSearch
 from helpers import reference
 from helpers.strategies import RECALL_FLOORS, problems
 
@@ -265,11 +265,12 @@ def test_a_proposal_is_adopted_only_if_it_is_better():
 
 
 @pytest.mark.parametrize(("options", "min_recall"), VARIANTS)
-def test_the_quick_cover_is_feasible_in_time_and_out_of_it(options, min_recall):
+def test_the_first_cover_is_feasible_in_time_and_out_of_it(options, min_recall):
     problem = random_problem(13, **options)
     ranked = rank(problem, min_recall)
     for run in (None, Run(), Run(time_limit=0)):
-        levels, loss = quick_cover(ranked, run)
+        search = NeighbourhoodSearch(ranked, run=run)
+        levels, loss = search.best_levels, search.best_loss
         _, _, expected, left_out = recount(ranked, levels)
         assert loss == pytest.approx(expected, rel=1e-12)
         assert left_out <= ranked.left_out_budget

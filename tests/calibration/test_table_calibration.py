@@ -9,7 +9,7 @@ from eesvm import InputError, JointCalibrator
 from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.fit import fit_table, score_rows, split_table, summarise_exemplars
 from eesvm.calibration.tables.score_table import ScoreTable
-from eesvm.experiments.tables.windows import JOINT, ORDER, SINGLE_SVM, compare_calibrators
+from eesvm.experiments.tables.windows import Method, compare_calibrators
 
 TABLE = synthetic_score_table(8, 60, 300, "overlapping", random_state=3)
 
@@ -99,7 +99,7 @@ def test_a_comparison_keeps_the_scores_behind_its_rows():
     train, test = split_table(ScoreTable(TABLE.scores, TABLE.labels), 0.5, 0)
     tables = compare_calibrators(train.scores, train.labels, test.scores, test.labels, time_limit=20)
     result, scores = tables.comparisons[0].result, tables.comparisons[0].scores
-    assert list(scores) == [name for name in ORDER if name != SINGLE_SVM]
+    assert list(scores) == [name for name in Method if name not in (Method.COOCCURRENCE, Method.SINGLE_SVM)]
     again = compare_calibrators(
         train.scores,
         train.labels,
@@ -109,5 +109,5 @@ def test_a_comparison_keeps_the_scores_behind_its_rows():
         single_svm=scores["EE-SVM joint calibration w/ sigmoid"],
     )
     rows = again.comparisons[0]
-    assert rows[SINGLE_SVM].average_precision == rows["EE-SVM joint calibration w/ sigmoid"].average_precision
-    np.testing.assert_array_equal(scores[JOINT] > 0, (test.scores > result.thresholds).any(axis=1))
+    assert rows[Method.SINGLE_SVM].average_precision == rows["EE-SVM joint calibration w/ sigmoid"].average_precision
+    np.testing.assert_array_equal(scores[Method.JOINT] > 0, (test.scores > result.thresholds).any(axis=1))

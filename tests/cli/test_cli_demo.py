@@ -18,20 +18,11 @@ from eesvm.detector.training_table import describe_windows, propose_windows, tra
 from eesvm.exemplars.scoring import score_windows
 from eesvm.experiments.reproduction.measure import ClassWork
 from eesvm.experiments.reproduction.recipes import Recipe
-from eesvm.experiments.tables.detections import (
-    COOCCURRENCE,
-    JOINT,
-    JOINT_SIGMOID,
-    PAPER_RULES,
-    SINGLE_SVM,
-    WINNER,
-    Rule,
-    compare_rules,
-    transfer_choices,
-)
+from eesvm.experiments.tables.detections import PAPER_RULES, WINNER, Rule, compare_rules, transfer_choices
+from eesvm.experiments.tables.windows import Method
 from eesvm.metrics import average_precision, evaluate_detections, false_positives_at_recall
 from eesvm.metrics.detection_files import read_detections
-from eesvm.transfer.annotations import annotate
+from eesvm.transfer.annotations import annotate_all
 from helpers.detector_scenes import CLASSES, quick_options, scenes, shared_cache, trained
 
 
@@ -57,10 +48,10 @@ def test_rules_are_judged_as_the_slow_way_does(halves, compared):
     rows = np.flatnonzero(test.instance < 0)
     is_positive = test.overlap(CLASSES[0], with_difficult=False)[rows] >= 0.5
     raw = score_windows(test.descriptors[rows], trained.exemplars.coef_, trained.exemplars.intercept_)
-    recall = by_rule[JOINT].recall
+    recall = by_rule[Method.JOINT].recall
     for rule, scores in (
         ("EE-SVM no calibration", raw.max(axis=1)),
-        (SINGLE_SVM, trained.single.scores(test.descriptors[rows])),
+        (Method.SINGLE_SVM, trained.single.scores(test.descriptors[rows])),
     ):
         found = by_rule[rule]
         assert found.window_ap == pytest.approx(average_precision(is_positive, scores))
@@ -68,8 +59,8 @@ def test_rules_are_judged_as_the_slow_way_does(halves, compared):
         report = evaluate_detections(test.records, found.detections, classes=[CLASSES[0]])
         assert found.detection_ap == report[CLASSES[0]].average_precision
     assert len({one.recall for one in results}) == 1
-    assert by_rule[JOINT].search["loss"] >= by_rule[JOINT].search["bound"] > 0
-    assert by_rule["own image"].search["loss"] <= by_rule[JOINT].search["loss"]
+    assert by_rule[Method.JOINT].search["loss"] >= by_rule[Method.JOINT].search["bound"] > 0
+    assert by_rule["own image"].search["loss"] <= by_rule[Method.JOINT].search["loss"]
 
 
 def test_hits_name_their_winners(compared):
@@ -77,11 +68,11 @@ def test_hits_name_their_winners(compared):
     for one in results:
         assert all(len(set(hit.exemplars)) == len(hit.exemplars) for hit in one.hits)
         assert len({(hit.instance.image_id, hit.instance.index) for hit in one.hits}) == len(one.hits) > 0
-        if one.rule == SINGLE_SVM:
+        if one.rule == Method.SINGLE_SVM:
             assert one.n_winners == 0
         else:
             assert 0 < one.n_winners <= one.n_used <= one.n_exemplars == len(trained.instances)
-        if one.rule == COOCCURRENCE:
+        if one.rule == Method.COOCCURRENCE:
             assert {len(hit.exemplars) for hit in one.hits} == {1}
 
 
@@ -89,13 +80,13 @@ def test_what_winners_hand_on_is_measured(halves, compared):
     train, test = halves
     trained, results = compared
     records = {record.image_id: record for record in train.records}
-    annotations = annotate(trained.instances, records)
+    annotations = annotate_all(trained.instances, records)
     described = train.descriptors[train.objects(CLASSES[0])[0]]
-    joint = next(one for one in results if one.rule == JOINT_SIGMOID)
+    joint = next(one for one in results if one.rule == Method.JOINT_SIGMOID)
     quality = transfer_choices(test, trained.exemplars, described, annotations, joint)
     assert quality[WINNER, "mask IoU"].n_detections == len(joint.hits)
     assert quality["best exemplar", "mask IoU"].mean >= quality[WINNER, "mask IoU"].mean
-    single = next(one for one in results if one.rule == SINGLE_SVM)
+    single = next(one for one in results if one.rule == Method.SINGLE_SVM)
     with pytest.raises(InputError, match="'Single Linear-SVM' finds no object"):
         transfer_choices(test, trained.exemplars, described, annotations, single)
 
@@ -141,7 +132,7 @@ def test_the_demo_judges_what_the_detector_does():
     found = detector.predict(scenes("test"), cache=shared_cache())
     judged = demo_scenes._judge(detector, scenes("train"), scenes("test"), found, shared_cache(), None)
     for name in CLASSES:
-        (result,) = (one for one in judged.results[name] if one.rule == JOINT_SIGMOID)
+        (result,) = (one for one in judged.results[name] if one.rule == Method.JOINT_SIGMOID)
         for one, other in zip(found, result.detections, strict=True):
             np.testing.assert_allclose(one.boxes[one.class_names == name], other.boxes)
         assert judged.report[name].average_precision == pytest.approx(result.detection_ap)

@@ -16,7 +16,7 @@ from eesvm.cli import main
 from eesvm.datasets import write_voc
 from eesvm.experiments.claims.sheet import CLAIMS, VERDICTS
 from eesvm.experiments.reproduction.recipes import DEFAULT_PRESET
-from eesvm.experiments.tables.windows import JOINT_SIGMOID, SIGMOID
+from eesvm.experiments.tables.windows import Method
 from eesvm.images import write_image
 from helpers.detector_scenes import scenes
 
@@ -86,10 +86,14 @@ def test_all_files_are_there_and_can_be_read(finished):
         assert f"\\input{{{name}.tex}}" in (folder / "tables" / "all.tex").read_text()
         assert (folder / "tables" / f"{name}.md").read_text().startswith("## ")
     first = {row["method"]: row for row in read_csv(folder / "tables" / "table1.csv")}
-    assert float(first[SIGMOID]["eight"]) >= 0
-    assert float(first[SIGMOID]["mean"]) == float(first[SIGMOID]["eight"])
-    assert float(first[SIGMOID]["mean, low"]) <= float(first[SIGMOID]["mean"]) <= float(first[SIGMOID]["mean, high"])
-    assert float(first[JOINT_SIGMOID]["paper: mean"]) == 55000
+    assert float(first[Method.SIGMOID]["eight"]) >= 0
+    assert float(first[Method.SIGMOID]["mean"]) == float(first[Method.SIGMOID]["eight"])
+    assert (
+        float(first[Method.SIGMOID]["mean, low"])
+        <= float(first[Method.SIGMOID]["mean"])
+        <= float(first[Method.SIGMOID]["mean, high"])
+    )
+    assert float(first[Method.JOINT_SIGMOID]["paper: mean"]) == 55000
     assert first[DEFAULT_PRESET]["group"] == "beyond the paper"
     claims = read_csv(folder / "claims.csv")
     assert [row["claim"] for row in claims] == [claim.text for claim in CLAIMS]
@@ -119,7 +123,7 @@ def test_a_second_run_only_lays_the_tables_out(finished, capsys):
     assert main(["reproduce", "-o", str(folder), *QUICK]) == 0
     out = capsys.readouterr().out
     assert f"{folder} had everything: nothing was measured, the tables were laid out again\n" in out
-    assert JOINT_SIGMOID.removeprefix("EE-SVM ") in out
+    assert Method.JOINT_SIGMOID.removeprefix("EE-SVM ") in out
     assert re.search(r"Of \d+ claims: \d+ confirmed, \d+ not confirmed, \d+ cannot be tested here\.", out)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 

@@ -26,7 +26,7 @@ from eesvm.metrics.detection_files import read_detections, write_csv_detections
 from eesvm.report.transfer_pictures import grid, panel
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance
 from eesvm.transfer import annotate, transfer, transfer_consensus
-from eesvm.transfer.annotations import annotate as annotate_all
+from eesvm.transfer.annotations import annotate_all
 from eesvm.transfer.detections import (
     RANDOM,
     WINNER,

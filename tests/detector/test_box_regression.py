@@ -9,8 +9,8 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from eesvm import InputError
+from eesvm._support.tensors import write_arrays
 from eesvm.boxes import iou
-from eesvm.calibration.files.arrays import save_arrays
 from eesvm.cli import main
 from eesvm.detector import ExemplarDetector
 from eesvm.detector.box_regression import (
@@ -293,7 +293,7 @@ def test_damaged_files_are_refused(tmp_path, changes, message):
     }
     file = tmp_path / "classes" / "cat" / "boxes.safetensors"
     file.parent.mkdir(parents=True)
-    save_arrays(file, "eesvm-box-regression", 1, {**arrays, **changes})
+    write_arrays(file, "eesvm-box-regression", 1, {**arrays, **changes})
     with pytest.raises(InputError) as caught:
         read_regressor(tmp_path, "cat", 3)
     assert str(caught.value) == f"{file}: {message}"

@@ -161,7 +161,7 @@ def test_damaged_scores_are_noticed_when_they_are_needed(model):
 
 def rewrite(model, change):
     """Change the card as somebody who knows what he does would: hashes are made to fit."""
-    from eesvm._support.run_folder import file_digest
+    from eesvm._support.digests import file_digest
 
     card = json.loads((model / "model.json").read_text())
     change(card)

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from eesvm import InputError
 from eesvm._support.threads import workers
 from eesvm.exemplars.rows import ArrayRows
-from eesvm.exemplars.solver import Budget, Margins, Objective, Problem, solve_together
+from eesvm.exemplars.solver import Budget, Margins, Objective, TrainingProblem, solve_together
 from eesvm.exemplars.solver import hinge as hinge_module
 from eesvm.exemplars.solver.pool import Pool
 from eesvm.exemplars.solver.scan import Look, scan
@@ -21,7 +21,7 @@ BUDGET = 1 << 28
 
 def make_problem(positives, negatives, C=1e-3, positive_weight=1.0, squared=False, multiplier=1.0, groups=None):
     own, others = groups or (np.full(len(positives), -1), np.zeros(len(negatives), dtype=np.int64))
-    return Problem(
+    return TrainingProblem(
         positives,
         ArrayRows(negatives),
         Objective(C * positive_weight, C, squared, multiplier),

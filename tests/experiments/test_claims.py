@@ -28,7 +28,7 @@ from eesvm.experiments.search_study.pruning import ALGORITHM1, EXHAUSTIVE, WITHO
 from eesvm.experiments.tables.detections import PAPER_RULES
 from eesvm.experiments.tables.estimates import Estimate
 from eesvm.experiments.tables.files import to_csv, to_markdown
-from eesvm.experiments.tables.windows import JOINT, JOINT_SIGMOID, SIGMOID, SINGLE_SVM
+from eesvm.experiments.tables.windows import Method
 
 ABOVE, ACROSS, BELOW = Estimate(2.0, 1.0, 3.0, 3), Estimate(2.0, -1.0, 5.0, 3), Estimate(-2.0, -3.0, -1.0, 3)
 BARE = Estimate(2.0)
@@ -148,13 +148,13 @@ def paper_row(method, position, number):
         n_objects=10,
         recall=recall,
         false_positives=value(counts),
-        accepted=value(counts) if method in (JOINT, JOINT_SIGMOID) else None,
+        accepted=value(counts) if method in (Method.JOINT, Method.JOINT_SIGMOID) else None,
         window_ap=value(precisions) / 100,
         detection_ap=value(3) / 100 if number < 4 else 0.0,
         n_winners=1,
         n_negatives=1_000_000,
         search={"status": "optimal", "gap": 0.0, "loss": 1.0, "bound": 1.0, "seconds": 1.0}
-        if method == JOINT_SIGMOID
+        if method == Method.JOINT_SIGMOID
         else {},
     )
 
@@ -168,11 +168,13 @@ def paper_results(n_splits=3):
         for position, name in enumerate(CLASSES):
             parts.append(Part(split, SMALL, name, tuple(paper_row(m, position, 1) for m in methods), facts))
             full = [paper_row(m, position, 4) for m in methods]
-            scored = {SIGMOID: 0.408, JOINT_SIGMOID: 0.427}
+            scored = {Method.SIGMOID: 0.408, Method.JOINT_SIGMOID: 0.427}
             full = tuple(replace(row, detection_ap=scored.get(row.method, 0.0)) for row in full)
             parts.append(Part(split, FULL, name, full, facts))
-            hog = [paper_row(m, position, 4) for m in (SIGMOID, SINGLE_SVM)]
-            hog = tuple(replace(row, detection_ap={SIGMOID: 0.198, SINGLE_SVM: 0.1}[row.method]) for row in hog)
+            hog = [paper_row(m, position, 4) for m in (Method.SIGMOID, Method.SINGLE_SVM)]
+            hog = tuple(
+                replace(row, detection_ap={Method.SIGMOID: 0.198, Method.SINGLE_SVM: 0.1}[row.method]) for row in hog
+            )
             parts.append(Part(split, HOG, name, hog, facts))
     return Results(tuple(parts))
 
@@ -241,7 +243,7 @@ def test_the_opposite_numbers_refute_them():
     """With the joint rows and the sigmoid rows exchanged, what is said about these two turns round."""
 
     def exchanged(part):
-        other = {SIGMOID: JOINT_SIGMOID, JOINT_SIGMOID: SIGMOID}
+        other = {Method.SIGMOID: Method.JOINT_SIGMOID, Method.JOINT_SIGMOID: Method.SIGMOID}
         rows = {row.method: row for row in part.rows}
         own = tuple(
             replace(rows[other.get(name, name)], method=name) if other.get(name) in rows else row

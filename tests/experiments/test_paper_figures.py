@@ -17,8 +17,9 @@ from eesvm.experiments.figures.paper_figures import FigureInputs, paper_figures
 from eesvm.experiments.search_study import example_cuts
 from eesvm.experiments.search_study.cuts import cut_problem, find_cut, random_cut
 from eesvm.experiments.search_study.small_trees import BY_BOUND, BY_EQUIVALENCE, difficulty, small_tree
-from eesvm.experiments.tables.detections import JOINT_SIGMOID, PAPER_RULES, compare_rules
-from eesvm.transfer.annotations import annotate
+from eesvm.experiments.tables.detections import PAPER_RULES, compare_rules
+from eesvm.experiments.tables.windows import Method
+from eesvm.transfer.annotations import annotate_all
 from helpers.detector_scenes import CLASSES, quick_options, scenes, shared_cache
 
 NAMES = [
@@ -38,14 +39,14 @@ def inputs():
     train = training_windows(scenes("train"), options, cache=shared_cache())
     proposed = list(propose_windows(scenes("test"), options.windows, 1, True))
     test = describe_windows(scenes("test"), proposed, train.descriptor)
-    rule = next(rule for rule in PAPER_RULES if rule.name == JOINT_SIGMOID)
+    rule = next(rule for rule in PAPER_RULES if rule.name == Method.JOINT_SIGMOID)
     trained, (result,) = compare_rules(train, test, CLASSES[0], options, [rule])
     return FigureInputs(
         dataset="scenes",
         train=train,
         trained=trained,
         scores=score_class(train, trained, options.calibration),
-        annotations=annotate(trained.instances, {record.image_id: record for record in train.records}),
+        annotations=annotate_all(trained.instances, {record.image_id: record for record in train.records}),
         result=result,
         test_records=test.records,
     )

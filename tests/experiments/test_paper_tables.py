@@ -31,7 +31,7 @@ from eesvm.experiments.tables.files import (
     to_texts,
 )
 from eesvm.experiments.tables.paper_tables import OWN_GROUP, PAPER_GROUP, paper_tables, pruning_table, search_table
-from eesvm.experiments.tables.windows import JOINT, JOINT_SIGMOID, SIGMOID, SINGLE_SVM
+from eesvm.experiments.tables.windows import Method
 
 HOSTILE = 'a_b & 50% #1 {x} $y$ ~^\\end{tabular} | <b>*`[c]`*</b> "q"\n\t\x07é'
 
@@ -56,10 +56,10 @@ def results(classes=("cat", "dog"), n_splits=2):
         for c, name in enumerate(classes):
             base = 100.0 + 10 * c + split
             own = (
-                row(SIGMOID, base),
-                row(JOINT, base - 30, accepted=base - 20),
-                row(JOINT_SIGMOID, base - 40, accepted=base - 20, search=searched),
-                row(SINGLE_SVM, base + 50),
+                row(Method.SIGMOID, base),
+                row(Method.JOINT, base - 30, accepted=base - 20),
+                row(Method.JOINT_SIGMOID, base - 40, accepted=base - 20, search=searched),
+                row(Method.SINGLE_SVM, base + 50),
                 row(DEFAULT_PRESET, base - 60, is_ours=True),
             )
             parts += [Part(split, stage, name, own, facts) for stage in STAGES]
@@ -79,14 +79,20 @@ def test_means_of_the_paper_are_those_of_its_classes(number):
     """But for one row, whose printed mean, 341k, is not that of its printed classes, 352k."""
     for name, found in PAPER_TABLES[number].rows.items():
         assert len(found.classes) == len(CLASSES) == 10
-        slack = 12_000 if (number, name) == (1, SINGLE_SVM) else 600 if found.mean > 1000 else 0.06
+        slack = 12_000 if (number, name) == (1, Method.SINGLE_SVM) else 600 if found.mean > 1000 else 0.06
         assert abs(np.mean(found.classes) - found.mean) < slack, name
 
 
 def test_rows_that_the_text_of_the_paper_quotes():
     """It says +14 for baseball, and +14.7 for butterfly, where its table has +15.7."""
     detection = PAPER_TABLES[3].rows
-    gains = dict(zip(CLASSES, np.subtract(detection[JOINT_SIGMOID].classes, detection[SIGMOID].classes), strict=True))
+    gains = dict(
+        zip(
+            CLASSES,
+            np.subtract(detection[Method.JOINT_SIGMOID].classes, detection[Method.SIGMOID].classes),
+            strict=True,
+        )
+    )
     assert gains["baseball"] == pytest.approx(14.1)
     assert gains["butterfly"] == pytest.approx(15.7)
     assert PAPER_TABLES[1].rows[RECALL].mean == 92.2
@@ -116,7 +122,7 @@ def test_recipes_follow_the_paper_but_for_what_they_state():
 
 def test_table_1_counts_false_positives_with_paired_differences():
     table = paper_tables(results())[0]
-    sigmoid, joint, both = (cells(table, name) for name in (SIGMOID, JOINT, JOINT_SIGMOID))
+    sigmoid, joint, both = (cells(table, name) for name in (Method.SIGMOID, Method.JOINT, Method.JOINT_SIGMOID))
     assert (sigmoid["cat"].value, sigmoid["dog"].value) == (100.5, 110.5)
     mean = sigmoid["mean"].value
     assert (mean.value, mean.n) == (105.5, 2)
@@ -134,12 +140,12 @@ def test_rows_have_the_papers_names_and_ours_are_apart():
     tables = paper_tables(results())
     assert [table.name for table in tables] == [f"table{k}" for k in range(1, 7)]
     assert [line.name for line in tables[2].rows] == [
-        SIGMOID, JOINT_SIGMOID, "Single Linear-SVM (R-CNN)", DEFAULT_PRESET,
+        Method.SIGMOID, Method.JOINT_SIGMOID, "Single Linear-SVM (R-CNN)", DEFAULT_PRESET,
     ]  # fmt: skip
     assert [line.group for line in tables[2].rows] == [PAPER_GROUP] * 3 + [OWN_GROUP]
     assert cells(tables[2], DEFAULT_PRESET)["paper: mean"].value is None
-    assert cells(tables[1], JOINT_SIGMOID)["mean"].value.value == pytest.approx(6.55)
-    assert cells(tables[1], JOINT_SIGMOID)["paper: minus indep. sigmoid"].value == 2.3
+    assert cells(tables[1], Method.JOINT_SIGMOID)["mean"].value.value == pytest.approx(6.55)
+    assert cells(tables[1], Method.JOINT_SIGMOID)["paper: minus indep. sigmoid"].value == 2.3
     features = {line.name for line in tables[5].rows}
     assert features == {"EE-SVM, HOG, independent", "EE-SVM, CNN, independent", "EE-SVM, CNN, joint", DEFAULT_PRESET}
 
@@ -165,10 +171,10 @@ def test_a_class_that_failed_once_is_left_out_everywhere():
 def test_searches_and_statistics():
     table = search_table(results())
     names = [line.name for line in table.rows]
-    assert f"{JOINT_SIGMOID}: cat" in names
+    assert f"{Method.JOINT_SIGMOID}: cat" in names
     assert not any(ACROSS_IMAGES in name for name in names)
-    assert cells(table, f"{JOINT_SIGMOID}: cat")["proven optimal"].value == "2 of 2"
-    assert cells(table, f"{JOINT_SIGMOID}: cat")["redundant, %"].value == pytest.approx(20.0)
+    assert cells(table, f"{Method.JOINT_SIGMOID}: cat")["proven optimal"].value == "2 of 2"
+    assert cells(table, f"{Method.JOINT_SIGMOID}: cat")["redundant, %"].value == pytest.approx(20.0)
     empty = pruning_table(PruningStudy((), 3.0, 0, ()))
     assert text(cells(empty, "Observation 3: levels of the tree saved")["here"]) == ""
     assert cells(empty, "Redundant E-SVMs at the optimum")["paper"].value == "up to 25 %"
@@ -218,7 +224,7 @@ def test_csv_keeps_all_digits_and_any_name():
     assert lines[2][2:6] == ["", "1.0", "", ""]
     table = paper_tables(results())[2]
     found = list(csv.DictReader(io.StringIO(to_csv(table))))
-    assert float(found[1]["mean"]) == cells(table, JOINT_SIGMOID)["mean"].value.value
+    assert float(found[1]["mean"]) == cells(table, Method.JOINT_SIGMOID)["mean"].value.value
 
 
 def test_latex_is_escaped_and_well_formed():

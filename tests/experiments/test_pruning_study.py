@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from eesvm import CalibrationProblem, InputError
+from eesvm._support.amounts import rough_duration
 from eesvm.calibration.ranks import rank
 from eesvm.calibration.search.exhaustive import tree_size
 from eesvm.calibration.tables.examples import digit_score_table
@@ -21,7 +22,6 @@ from eesvm.experiments.search_study.pruning import (
     generated_table,
     pruning_study,
 )
-from eesvm.experiments.search_study.tables import duration
 
 LIMIT = 0.25
 
@@ -238,4 +238,4 @@ def test_what_cannot_be_studied(digits):
     [(0.5, "0.5 s"), (90, "90 s"), (600, "10 min"), (54_000, "15 h"), (3e6, "35 days"), (4e54, "1.3e47 years")],
 )
 def test_durations_in_words(seconds, text):
-    assert duration(seconds) == text
+    assert rough_duration(seconds) == text

@@ -17,7 +17,7 @@ from eesvm.experiments.reproduction.results import FULL, SMALL, STAGES, Results
 from eesvm.experiments.reproduction.run import Reproduction
 from eesvm.experiments.reproduction.splits import own_split, scene_splits
 from eesvm.experiments.tables.detections import PAPER_RULES
-from eesvm.experiments.tables.windows import JOINT, JOINT_SIGMOID, SIGMOID
+from eesvm.experiments.tables.windows import Method
 from eesvm.structures import Dataset
 
 QUICK = {
@@ -73,12 +73,12 @@ def test_every_method_is_measured_in_every_stage(finished):
     methods = dict(results.methods(SMALL))
     assert {rule.name for rule in PAPER_RULES} <= set(methods)
     assert methods[DEFAULT_PRESET] is True
-    assert methods[SIGMOID] is False
+    assert methods[Method.SIGMOID] is False
     small, full = (results.of(stage)[0] for stage in (SMALL, FULL))
     assert small.facts["n_exemplars"] < full.facts["n_exemplars"]
     recalls = {row.recall for row in small.rows}
     assert len(recalls) == 1  # all methods are counted where the joint thresholds are
-    joint = next(row for row in small.rows if row.method == JOINT)
+    joint = next(row for row in small.rows if row.method == Method.JOINT)
     assert joint.accepted >= joint.false_positives > 0
     assert small.facts["transfer_winner"] > 0
     assert found.study.depth_reduction is not None
@@ -145,7 +145,7 @@ def test_more_splits_keep_those_that_are_there(finished, tmp_path):
     assert again.made == tuple(f"split 2, {stage}, eight" for stage in STAGES)
     assert again.results.n_splits == 2
     assert without_seconds(Results(again.results.parts[:3])) == without_seconds(found.results)
-    estimate = again.results.mean(SMALL, SIGMOID, "window_ap").estimate()
+    estimate = again.results.mean(SMALL, Method.SIGMOID, "window_ap").estimate()
     assert estimate.low < estimate.value < estimate.high
 
 
@@ -176,8 +176,8 @@ def test_an_own_split_has_intervals_over_resamples(own):
     found = own.results
     assert found.is_resampled
     for measure in ("recall", "accepted"):
-        assert len(found.mean(SMALL, JOINT, measure).resamples) == 20
-    sample, other = (found.mean(SMALL, name, "detection_ap") for name in (JOINT_SIGMOID, SIGMOID))
+        assert len(found.mean(SMALL, Method.JOINT, measure).resamples) == 20
+    sample, other = (found.mean(SMALL, name, "detection_ap") for name in (Method.JOINT_SIGMOID, Method.SIGMOID))
     estimate = (sample - other).estimate()
     assert estimate.n == 20
     assert estimate.low < estimate.high

@@ -17,19 +17,9 @@ from eesvm import (
     metrics,
 )
 from eesvm.experiments.tables import windows as window_tables
-from eesvm.experiments.tables.windows import (
-    ACROSS_IMAGES,
-    AFFINE,
-    ISOTONIC,
-    JOINT,
-    JOINT_SIGMOID,
-    NO_CALIBRATION,
-    ORDER,
-    OWN_IMAGE,
-    SIGMOID,
-    SINGLE_SVM,
-    compare_calibrators,
-)
+from eesvm.experiments.tables.windows import ACROSS_IMAGES, OWN_IMAGE, Method, compare_calibrators
+
+ROWS = [each for each in Method if each != Method.COOCCURRENCE]
 
 
 def half(seed, n_positives=40, n_negatives=200, n_exemplars=5):
@@ -71,7 +61,7 @@ def test_rows_carry_the_names_and_the_order_of_the_paper(tables):
     for comparison in tables.comparisons:
         assert (
             [row.method for row in comparison.rows]
-            == list(ORDER)
+            == ROWS
             == [
                 "EE-SVM no calibration",
                 "EE-SVM indep. sigmoid calibration",
@@ -93,16 +83,16 @@ def test_rows_agree_with_the_calibrators(data, tables, variant):
     joint.fit(S_train, y_train, groups=groups_train if variant else None)
     accepted = joint.predict(S_test) == 1
     recall = accepted[y_test == 1].mean()
-    assert comparison.recall == comparison[JOINT].recall == pytest.approx(recall)
-    assert comparison[JOINT].false_positives == accepted[y_test == 0].sum()
-    assert comparison[JOINT].average_precision is None
+    assert comparison.recall == comparison[Method.JOINT].recall == pytest.approx(recall)
+    assert comparison[Method.JOINT].false_positives == accepted[y_test == 0].sum()
+    assert comparison[Method.JOINT].average_precision is None
     np.testing.assert_array_equal(comparison.result.thresholds, joint.thresholds_)
-    scores = {SINGLE_SVM: single_svm, JOINT_SIGMOID: joint.decision_function(S_test)}
+    scores = {Method.SINGLE_SVM: single_svm, Method.JOINT_SIGMOID: joint.decision_function(S_test)}
     for name, calibrator in {
-        NO_CALIBRATION: Uncalibrated(),
-        SIGMOID: SigmoidCalibrator(),
-        ISOTONIC: IsotonicCalibrator(),
-        AFFINE: AffineCalibrator(),
+        Method.NO_CALIBRATION: Uncalibrated(),
+        Method.SIGMOID: SigmoidCalibrator(),
+        Method.ISOTONIC: IsotonicCalibrator(),
+        Method.AFFINE: AffineCalibrator(),
     }.items():
         scores[name] = calibrator.fit(S_train, y_train).decision_function(S_test)
     for name, values in scores.items():
@@ -117,7 +107,7 @@ def test_rows_agree_with_the_calibrators(data, tables, variant):
 def test_the_variants_have_their_own_recall_and_share_average_precision(tables):
     own, across = tables.comparisons
     assert own.recall != across.recall
-    for name in (NO_CALIBRATION, SIGMOID, ISOTONIC, AFFINE, SINGLE_SVM):
+    for name in (Method.NO_CALIBRATION, Method.SIGMOID, Method.ISOTONIC, Method.AFFINE, Method.SINGLE_SVM):
         assert own[name].average_precision == across[name].average_precision
     with pytest.raises(KeyError):
         own["another"]
@@ -127,8 +117,8 @@ def test_intervals_draw_the_images_of_the_test_windows(data, tables):
     _, _, _, S_test, y_test, groups_test, _ = data
     own = tables.comparisons[0]
     expected = metrics.bootstrap_interval(metrics.average_precision, y_test, S_test.max(axis=1), groups_test, 40)
-    assert own[NO_CALIBRATION].average_precision_interval == expected
-    assert own[JOINT].average_precision_interval is None
+    assert own[Method.NO_CALIBRATION].average_precision_interval == expected
+    assert own[Method.JOINT].average_precision_interval is None
     for row in own.rows:
         low, high = row.false_positives_interval
         assert low <= row.false_positives <= high
@@ -152,7 +142,7 @@ def test_without_images_resamples_or_a_single_svm_there_is_less(data):
     S_train, y_train, _, S_test, y_test, _, _ = data
     alone = compare_calibrators(S_train, y_train, S_test, y_test, method="greedy")
     assert [comparison.variant for comparison in alone.comparisons] == [OWN_IMAGE]
-    assert [row.method for row in alone.comparisons[0].rows] == list(ORDER[:-1])
+    assert [row.method for row in alone.comparisons[0].rows] == ROWS[:-1]
     assert all(row.false_positives_interval is None for row in alone.comparisons[0].rows)
     assert alone.confidence is None
 
@@ -176,10 +166,11 @@ def test_csv_rows_can_be_written_and_read_back(tables):
     read = list(csv.DictReader(handle))
     assert len(read) == 14
     joint = read[2]
-    assert (joint["variant"], joint["method"], joint["average_precision"]) == (OWN_IMAGE, JOINT, "")
-    assert float(joint["false_positives"]) == tables.comparisons[0][JOINT].false_positives
+    assert (joint["variant"], joint["method"], joint["average_precision"]) == (OWN_IMAGE, Method.JOINT, "")
+    assert float(joint["false_positives"]) == tables.comparisons[0][Method.JOINT].false_positives
     assert (
-        float(read[0]["average_precision_low"]) == tables.comparisons[0][NO_CALIBRATION].average_precision_interval.low
+        float(read[0]["average_precision_low"])
+        == tables.comparisons[0][Method.NO_CALIBRATION].average_precision_interval.low
     )
 
 
@@ -192,9 +183,11 @@ def test_markdown_is_a_table_per_variant(tables):
     ]
     assert lines[2] == "| method | recall, % | false positives (95 % interval) | window AP, % (95 % interval) |"
     assert sum(line.startswith("| EE-SVM") for line in lines) == 12
-    row = tables.comparisons[0][JOINT]
+    row = tables.comparisons[0][Method.JOINT]
     low, high = row.false_positives_interval
-    assert f"| {JOINT} | {100 * row.recall:.1f} | {row.false_positives:.0f} ({low:.0f} to {high:.0f}) |  |" in lines
+    assert (
+        f"| {Method.JOINT} | {100 * row.recall:.1f} | {row.false_positives:.0f} ({low:.0f} to {high:.0f}) |  |" in lines
+    )
 
 
 def test_rows_are_frozen(tables):

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.special import expit
 
 
 def accepted_by(scores, threshold):
@@ -140,3 +141,19 @@ def candidate_thresholds(positives, negatives):
         if sign == "+" and (following is None or following[2] == "-"):
             pairs.append((score, None if following is None else following[0]))
     return pairs
+
+
+def squared_error(slope, centre, positives, negatives):
+    """The criterion "least_squares" of a sigmoid: mean squared error + 1e-6 slope^2."""
+    errors = np.append(1.0 - expit(slope * (positives - centre)), expit(slope * (negatives - centre)))
+    return float(np.mean(errors**2) + 1e-6 * slope**2)
+
+
+def log_loss(slope, centre, positives, negatives):
+    """The criterion "platt": total cross-entropy to Platt's targets (N+ + 1) / (N+ + 2) and 1 / (N- + 2)."""
+    total = 0.0
+    targets = ((len(positives) + 1) / (len(positives) + 2), 1 / (len(negatives) + 2))
+    for scores, target in zip((positives, negatives), targets, strict=True):
+        arguments = slope * (scores - centre)
+        total += float(np.sum(np.logaddexp(0.0, arguments) - target * arguments))
+    return total

@@ -24,7 +24,7 @@ from eesvm.exemplars.scoring import score_windows
 from eesvm.images import read_image
 from eesvm.images.masks import rle_to_mask
 from eesvm.report.serving.floors import FloorSearch, _known
-from eesvm.report.serving.inference import Engine, _Candidates, _standing
+from eesvm.report.serving.inference import Inference, _Candidates, _standing
 from eesvm.report.serving.server import Limits
 from eesvm.report.serving.site import ModelSite
 from eesvm.structures import Part
@@ -44,7 +44,7 @@ def encoded(pixels, kind="PNG", **options):
 
 @pytest.fixture(scope="module")
 def engine():
-    return Engine(quick_detector(), max_pixels=2_000_000)
+    return Inference(quick_detector(), max_pixels=2_000_000)
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ def test_masks_and_parts_are_those_of_the_winner(engine):
 
 
 def test_masks_of_large_images_are_in_a_smaller_frame():
-    engine = Engine(quick_detector())
+    engine = Inference(quick_detector())
     large = np.kron(scene(), np.ones((8, 8, 1), dtype=np.uint8))
     answer = engine.detect(encoded(large))
     assert max(answer["frame"]) == 1000
@@ -188,7 +188,7 @@ def test_keypoints_and_labels_of_any_kind(monkeypatch):
         }  # fmt: skip
         part = Part("whole", annotation.box)
         changed.append(replace(annotation, metadata=metadata, parts=(part,), pose="left", mask=None))
-    engine = Engine(detector)
+    engine = Inference(detector)
     monkeypatch.setattr(engine, "_exemplars", tuple(changed))
     answer = engine.detect(encoded(scene()))
     json.dumps(answer, allow_nan=False)
@@ -213,7 +213,7 @@ def test_pictures_of_exemplars(engine, monkeypatch):
     assert read_image(engine.exemplar_picture(0)).shape == first.picture.shape
     assert engine.exemplar_picture(-1) is None
     assert engine.exemplar_picture(len(quick_detector().exemplars_)) is None
-    other = Engine(quick_detector())
+    other = Inference(quick_detector())
     no_picture = replace(first, picture=None)
     monkeypatch.setattr(
         other, "_exemplars", (no_picture, replace(no_picture, mask=None, box=np.array([0.0, 0, 10, 20])))
@@ -226,7 +226,7 @@ def test_pictures_of_exemplars(engine, monkeypatch):
 
 def test_other_calibrators():
     for name, kind, start in (("single-svm", "number", None), ("joint", "number", 0.0), ("none", "number", None), ("cooccurrence", "number", None)):  # fmt: skip
-        engine = Engine(quick_detector(), name)
+        engine = Inference(quick_detector(), name)
         answer = engine.detect(encoded(scene()))
         assert engine.card()["score"] == {"kind": kind, "start": start}
         found = quick_detector().predict([scene()], calibrator=name)[0]
@@ -235,7 +235,7 @@ def test_other_calibrators():
             assert {one["exemplar"] for one in answer["detections"]} == {None}
             assert answer["exemplars"] == {}
     with pytest.raises(InputError, match=r"^`calibrator` must be one of 'none'"):
-        Engine(quick_detector(), "magic")
+        Inference(quick_detector(), "magic")
 
 
 # ---- images over HTTP, good and hostile

@@ -12,7 +12,7 @@ from PIL import Image
 
 from eesvm.images.masks import rle_to_mask
 from eesvm.report.serving.floors import FloorSearch
-from eesvm.report.serving.inference import Engine
+from eesvm.report.serving.inference import Inference
 from eesvm.report.serving.server import Limits
 from eesvm.report.serving.site import ModelSite
 from helpers.detector_scenes import quick_options
@@ -24,7 +24,7 @@ GONE = "The server does not answer: is `eesvm serve` still running?"
 
 @pytest.fixture(scope="module")
 def engine():
-    return Engine(quick_detector(), max_pixels=1_000_000)
+    return Inference(quick_detector(), max_pixels=1_000_000)
 
 
 @pytest.fixture(scope="module")
@@ -340,7 +340,7 @@ def test_floors_that_become_ready_later(open_page, engine):
 def test_a_model_without_scores_says_so(open_page):
     models = [replace(model, read_scores=None) for model in quick_detector().models_]
     detector = quick_detector()
-    with running(ModelSite(Engine(detector), FloorSearch(models, quick_options()), 500_000)) as server:
+    with running(ModelSite(Inference(detector), FloorSearch(models, quick_options()), 500_000)) as server:
         page = uploaded(opened(open_page, server))
         assert not page.is_visible("#floor")
         assert page.inner_text("#floor-text") == (
@@ -352,7 +352,7 @@ def test_a_model_without_scores_says_so(open_page):
 
 def test_texts_of_a_model_are_never_markup(open_page, monkeypatch, engine):
     evil = '<img src="http://outside.example/x.png" onerror="alert(1)">'
-    engine = Engine(quick_detector())
+    engine = Inference(quick_detector())
     changed = tuple(
         replace(one, image_id=evil, pose=evil, metadata={evil: evil}) for one in quick_detector().exemplars_
     )

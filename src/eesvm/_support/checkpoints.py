@@ -8,12 +8,9 @@ Absent on purpose: cleaning up. A folder of checkpoints may be deleted at any ti
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -57,12 +54,3 @@ class Checkpoints:
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.safetensors"
-
-
-def digest(parameters: dict[str, Any], *arrays: np.ndarray) -> str:
-    """A name for what is computed from these."""
-    hasher = hashlib.blake2b(json.dumps([FORMAT, parameters], sort_keys=True).encode(), digest_size=20)
-    for array in arrays:
-        hasher.update(f"{array.dtype.str} {array.shape}".encode())
-        hasher.update(np.ascontiguousarray(array).data)
-    return hasher.hexdigest()

@@ -8,7 +8,6 @@ Absent on purpose: what the parts are.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from eesvm._support.files import atomic_write
+from eesvm._support.digests import file_digest
+from eesvm._support.documents import write_json
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
 
@@ -159,15 +159,7 @@ class RunFolder:
             raise InputError(f"cannot write in {root}: no permission")
 
     def _write(self) -> None:
-        with atomic_write(self.root / NAME, text=True) as handle:
-            json.dump(self._state, handle, indent=1, allow_nan=False, ensure_ascii=False)
-            handle.write("\n")
-
-
-def file_digest(path: Path) -> str:
-    """A hash of the content of a file."""
-    with open(path, "rb") as handle:
-        return hashlib.file_digest(handle, lambda: hashlib.blake2b(digest_size=20)).hexdigest()
+        write_json(self.root / NAME, self._state)
 
 
 def _remove(root: Path, name: str) -> None:

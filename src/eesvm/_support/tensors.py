@@ -1,7 +1,8 @@
 """Safetensors files, read and written whole.
 
 In: a path, or arrays and metadata. Out: its arrays and its metadata, or one sentence about what is wrong with the file;
-the bytes of a file, which depend on nothing but what is in it.
+the bytes of a file, which depend on nothing but what is in it. `write_arrays` and `read_arrays` add a format, a
+version, and names and dtypes that are checked.
 """
 
 from __future__ import annotations
@@ -9,13 +10,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
+from eesvm._support.documents import Document
+from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError
+from eesvm._support.version import __version__
 
 
 def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
@@ -43,3 +49,43 @@ def tensor_bytes(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # the arrays stay aligned
     return b"".join([len(text).to_bytes(8, "little"), text, memoryview(written)[end:]])
+
+
+def write_arrays(
+    path: str | os.PathLike[str],
+    format_name: str,
+    version: int,
+    arrays: Mapping[str, NDArray[Any]],
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write named arrays and texts as one safetensors file, whole or not at all."""
+    head = {"format": format_name, "format_version": str(version), "eesvm_version": __version__, **(metadata or {})}
+    with atomic_write(path) as handle:
+        handle.write(tensor_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()}, head))
+
+
+def read_arrays(
+    path: str | os.PathLike[str], format_name: str, version: int, expected: Mapping[str, np.dtype[Any]]
+) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The arrays and texts that `write_arrays` wrote; they must have the expected names and dtypes, and no NaN."""
+    arrays, metadata = read_tensors(path)
+    if metadata.get("format") != format_name:
+        raise InputError(f'{path}: it must have "format": "{format_name}", got {metadata.get("format")!r}')
+    Document(path).check_version(metadata.get("format_version"), str(version))
+    if set(arrays) != set(expected):
+        raise InputError(
+            f"{path}: it must hold the arrays {', '.join(sorted(expected))}, got {', '.join(sorted(arrays))}"
+        )
+    for name, dtype in expected.items():
+        if arrays[name].dtype != dtype:
+            raise InputError(f"{path}: `{name}` must be {dtype}, got {arrays[name].dtype}")
+        if dtype.kind == "f" and np.isnan(arrays[name]).any():
+            raise InputError(f"{path}: `{name}` holds a value that is NaN")
+    return arrays, metadata
+
+
+def check_shapes(file: Path, arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse arrays of other shapes than these."""
+    for name, shape in shapes.items():
+        if arrays[name].shape != shape:
+            raise InputError(f"{file}: `{name}` must have shape {shape}, got {arrays[name].shape}")

@@ -25,7 +25,7 @@ from eesvm.calibration.search.branching import ExactSearch
 from eesvm.calibration.search.exhaustive import exhaustive
 from eesvm.calibration.search.heuristics import first_leaf
 
-METHODS = ("exact", "algorithm1", "exhaustive", "greedy")
+SEARCH_METHODS = ("exact", "algorithm1", "exhaustive", "greedy")
 
 
 def solve(
@@ -178,7 +178,7 @@ def check_search_options(
     observations: Collection[int] = ALL_OBSERVATIONS,
 ) -> None:
     """The options of `solve`, each with its rule."""
-    check_choice(method, "method", METHODS)
+    check_choice(method, "method", SEARCH_METHODS)
     if time_limit is not None:
         check_number(time_limit, "time_limit", minimum=0)
     if node_limit is not None:

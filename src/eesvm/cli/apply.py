@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from eesvm._support.amounts import percent
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.joint import JointCalibrator
@@ -20,7 +21,7 @@ from eesvm.calibration.files.calibrations import load_calibration
 from eesvm.calibration.tables.fit import RowScores, score_rows
 from eesvm.calibration.tables.score_table import ScoreTable, read_score_table
 from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb
-from eesvm.cli.console import Screen, percent
+from eesvm.cli.console import Screen
 from eesvm.metrics import false_positives, recall_at
 
 _HELP = """\

@@ -12,8 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from eesvm._support.amounts import duration, file_size
 from eesvm.cli.arguments import Parsers, add_verb
-from eesvm.cli.console import Screen, duration
+from eesvm.cli.console import Screen
 from eesvm.descriptors.cache import CacheInfo, DescriptorCache
 from eesvm.descriptors.pretrained import converted_files, default_cache_folder
 
@@ -48,11 +49,11 @@ def run_info(arguments: argparse.Namespace) -> int:
         json.dump(_document(info, networks), sys.stdout, indent=2)
         sys.stdout.write("\n")
         return 0
-    facts = [("folder", str(info.folder)), ("entries", f"{info.n_entries:,}"), ("size", _size(info.n_bytes))]
+    facts = [("folder", str(info.folder)), ("entries", f"{info.n_entries:,}"), ("size", file_size(info.n_bytes))]
     if info.first_use is not None and info.last_use is not None:
         facts += [("last used", _ago(info.last_use)), ("longest unused", _ago(info.first_use))]
     if networks:
-        facts.append(("networks", ", ".join(f"{path.name} ({_size(path.stat().st_size)})" for path in networks)))
+        facts.append(("networks", ", ".join(f"{path.name} ({file_size(path.stat().st_size)})" for path in networks)))
     Screen().facts(facts)
     return 0
 
@@ -65,7 +66,7 @@ def run_clear(arguments: argparse.Namespace) -> int:
         path.unlink(missing_ok=True)
     left = cache.info()
     screen = Screen(arguments.quiet)
-    screen.say(f"removed {removed.n_entries - left.n_entries:,} entries, {_size(removed.n_bytes - left.n_bytes)}")
+    screen.say(f"removed {removed.n_entries - left.n_entries:,} entries, {file_size(removed.n_bytes - left.n_bytes)}")
     if networks:
         screen.say(f"removed {len(networks)} converted networks, which are made again when they are needed")
     return 0
@@ -89,13 +90,6 @@ def _document(info: CacheInfo, networks: list[Path]) -> dict[str, Any]:
         "last_use": info.last_use,
         "networks": [str(path) for path in networks],
     }
-
-
-def _size(n_bytes: int) -> str:
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if n_bytes >= factor:
-            return f"{n_bytes / factor:.1f} {unit}"
-    return f"{n_bytes} bytes"
 
 
 def _ago(when: float) -> str:

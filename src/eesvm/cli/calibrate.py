@@ -13,7 +13,7 @@ import time
 from eesvm._support.files import atomic_folder, check_output_folder
 from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.joint import JointCalibrator
-from eesvm.calibration.exact import METHODS
+from eesvm.calibration.exact import SEARCH_METHODS
 from eesvm.calibration.frontier import RecallFrontier, recall_frontier
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.proofs.verify import verify
@@ -55,7 +55,7 @@ def add_parser(verbs: Parsers) -> None:
     add = parser.add_argument
     add("-o", "--output", required=True, metavar="OUT", help="folder to write")
     add("--group-column", metavar="NAME", help="column that says where each row comes from (image, user, ...)")
-    add("--method", choices=METHODS, default="exact", help="how to search (default: exact)")
+    add("--method", choices=SEARCH_METHODS, default="exact", help="how to search (default: exact)")
     add(
         "--min-recall",
         type=number(above=0, maximum=1),

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
+from eesvm._support.amounts import amount, duration, percent
 from eesvm.calibration.anytime import Progress as SearchState
 from eesvm.calibration.anytime import ProgressCallback
 from eesvm.calibration.result import CalibrationResult
@@ -98,27 +99,6 @@ def result_facts(result: CalibrationResult, n_negatives: int | None = None) -> l
         ("seconds", f"{result.seconds:.2f}"),
     ]
     return [(name, value) for name, value in facts if value]
-
-
-def amount(value: float) -> str:
-    """A loss or a bound: whole numbers without decimals."""
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
-
-
-def percent(share: float) -> str:
-    """A share between 0 and 1; one that is not whole never reads as 0 or 100."""
-    text = f"{100 * share:.2f}"
-    if share > 0 and text == "0.00":
-        return "< 0.01 %"
-    return "> 99.99 %" if share < 1 and text == "100.00" else f"{text.rstrip('0').rstrip('.')} %"
-
-
-def duration(seconds: float) -> str:
-    """3 s, 2 min 5 s, 1 h 2 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def _state_text(title: str, state: SearchState) -> str:

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from eesvm._support.amounts import duration
 from eesvm._support.files import atomic_folder, check_output_file, check_output_folder
 from eesvm._support.validation import InputError, check_image_name
 from eesvm.cli.arguments import Parsers, add_verb, number
-from eesvm.cli.console import Screen, duration
+from eesvm.cli.console import Screen
 from eesvm.cli.stages import report_problems, report_profile, stage_bar
 from eesvm.cli.train import open_data
 from eesvm.datasets import FORMATS

@@ -16,9 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eesvm._support.amounts import duration
 from eesvm._support.validation import InputError
 from eesvm.cli.arguments import Parsers, add_verb, number
-from eesvm.cli.console import Screen, duration
+from eesvm.cli.console import Screen
 from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.cli.train import open_data
 from eesvm.datasets import FORMATS, select

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from eesvm._support.amounts import amount, duration, percent
 from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError
@@ -25,8 +26,8 @@ from eesvm.calibration.proofs.verify import Verification
 from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.tables.fit import summarise_exemplars
 from eesvm.calibration.tables.score_table import ScoreTable
-from eesvm.cli.console import Screen, amount, duration, percent, result_facts
-from eesvm.experiments.tables.windows import JOINT, WindowComparison, WindowTables
+from eesvm.cli.console import Screen, result_facts
+from eesvm.experiments.tables.windows import Method, WindowComparison, WindowTables
 from eesvm.report.figures import loss_and_bound, plot_recall_frontier, precision_recall_curves
 
 if TYPE_CHECKING:
@@ -172,9 +173,9 @@ def comparison_figure(comparison: Comparison) -> Figure:
     last, test = comparison.tables.comparisons[-1], comparison.test
     if test.labels is None:
         raise InputError("a comparison needs labels")
-    decisions = {JOINT: any_accepts(test.scores, last.result.thresholds)}
+    accepted = any_accepts(test.scores, last.result.thresholds)
     title = f"Held-out rows, {last.variant}"
-    return precision_recall_curves(test.labels, last.scores, decisions, title)
+    return precision_recall_curves(test.labels, last.scores, {Method.JOINT: accepted}, title)
 
 
 def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:

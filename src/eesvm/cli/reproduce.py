@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from eesvm._support.amounts import duration
 from eesvm._support.validation import InputError
 from eesvm.cli.arguments import Parsers, add_verb, number
-from eesvm.cli.console import Screen, duration
+from eesvm.cli.console import Screen
 from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.datasets import FORMATS, open_dataset
 from eesvm.descriptors import DescriptorCache
@@ -28,7 +29,7 @@ from eesvm.experiments.reproduction.results import SMALL, Results
 from eesvm.experiments.reproduction.run import N_RESAMPLES, Reproduction
 from eesvm.experiments.reproduction.splits import SCENE_CLASSES, Splits, own_split, random_splits, scene_splits
 from eesvm.experiments.tables.files import COUNT, PERCENT, Cell, text
-from eesvm.experiments.tables.windows import JOINT
+from eesvm.experiments.tables.windows import Method
 from eesvm.structures import Problem
 
 _AUTOMATIC = "automatic"
@@ -174,7 +175,7 @@ def _rows(results: Results) -> list[list[str]]:
     """The means of tables 1 to 3 side by side, narrow enough for a terminal."""
     rows = []
     for method, _ in results.methods(SMALL):
-        measures = (("accepted" if method == JOINT else "false_positives", 1.0, COUNT), *_PRECISIONS)
+        measures = (("accepted" if method == Method.JOINT else "false_positives", 1.0, COUNT), *_PRECISIONS)
         means = ((results.mean(SMALL, method, measure), factor, kind) for measure, factor, kind in measures)
         cells = (Cell() if mean is None else Cell(mean.estimate().scaled(factor), kind) for mean, factor, kind in means)
         rows.append([method.removeprefix("EE-SVM "), *(text(cell) for cell in cells)])

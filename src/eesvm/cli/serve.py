@@ -16,7 +16,7 @@ from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.options import CALIBRATORS
 from eesvm.images.files import MAX_PIXELS
 from eesvm.report.serving.floors import FloorSearch
-from eesvm.report.serving.inference import Engine
+from eesvm.report.serving.inference import Inference
 from eesvm.report.serving.server import Limits, Server
 from eesvm.report.serving.site import ModelSite
 
@@ -72,10 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
     server = Server(limits, arguments.host, arguments.port, arguments.allow_outside)
     floors = _floors(arguments.floors)
     detector = ExemplarDetector.load(arguments.model)
-    engine = Engine(detector, arguments.calibrator, int(arguments.max_pixels * 1e6))
+    inference = Inference(detector, arguments.calibrator, int(arguments.max_pixels * 1e6))
     search = FloorSearch(detector.models_, detector.checked_options(), floors, arguments.floor_time)
-    site = ModelSite(engine, search, limits.max_upload)
-    engine.warm_up()
+    site = ModelSite(inference, search, limits.max_upload)
+    inference.warm_up()
 
     def ready(address: str) -> None:
         search.start()

@@ -12,10 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from eesvm._support.amounts import amount, duration, percent
 from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.cli.arguments import Parsers, add_verb, number
-from eesvm.cli.console import Screen, amount, duration, percent
+from eesvm.cli.console import Screen
 from eesvm.cli.stages import report_problems, report_profile, stage_bar
 from eesvm.datasets import FORMATS, open_dataset, select
 from eesvm.datasets.scenes import make_scenes

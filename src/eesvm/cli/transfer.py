@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._support.amounts import counted
 from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
 from eesvm._support.validation import InputError
 from eesvm.cli import detect
@@ -32,7 +33,6 @@ from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.training_table import StageProgress
 from eesvm.images.files import write_image, write_picture
 from eesvm.metrics.detection_files import read_detections
-from eesvm.report.texts import counted
 from eesvm.report.transfer_pictures import grid, is_drawn, panel, superimposed
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Problem
 from eesvm.transfer.detections import (

@@ -14,10 +14,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from eesvm._support.amounts import percent
 from eesvm._support.files import check_output_file
 from eesvm._support.validation import InputError
 from eesvm.cli.arguments import Parsers, add_verb, number
-from eesvm.cli.console import Screen, percent
+from eesvm.cli.console import Screen
 from eesvm.cli.train import open_data
 from eesvm.datasets import FORMATS
 from eesvm.descriptors.cache import DescriptorCache

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from eesvm._support.digests import digest
 from eesvm._support.validation import InputError
 from eesvm.datasets.plain_json import plain_json
 from eesvm.structures import Dataset, ImageRecord, Instance
@@ -58,11 +59,6 @@ def fingerprint(dataset: Dataset, progress: Callable[[int, int], object] | None 
             progress(done, len(dataset))
     n_instances = sum(len(record.instances) for record in dataset)
     return Fingerprint(dataset.name, images, notes.hexdigest(), n_instances)
-
-
-def digest(value: Any) -> str:
-    """40 hexadecimal digits for anything that JSON can hold."""
-    return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=20).hexdigest()
 
 
 def _image_digest(record: ImageRecord) -> str:

@@ -93,7 +93,7 @@ class Backbone:
             trained_size = known.input_size
         else:
             model = onnx_files.read(_checked_path(source))
-            self.digest = onnx_files.digest(model)
+            self.digest = onnx_files.graph_digest(model)
             own, trained_size = _stated(model, os.fspath(source))
         self.name = os.fspath(source)
         self.normalisation = own if normalisation is None else normalisation

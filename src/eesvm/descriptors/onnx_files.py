@@ -51,7 +51,7 @@ def parse(content: bytes, name: str) -> Any:
     return model
 
 
-def digest(model: Any) -> str:
+def graph_digest(model: Any) -> str:
     """A hash of the graph and all its tensors."""
     return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
 

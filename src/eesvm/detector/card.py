@@ -6,7 +6,6 @@ Absent on purpose: reading it, which `files` does.
 
 from __future__ import annotations
 
-import json
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from eesvm._support.amounts import counted, enumeration
+from eesvm._support.documents import write_json
 from eesvm._support.files import atomic_write
+from eesvm._support.tables import markdown_table
 from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.descriptors import PCA, Transformed
@@ -25,6 +27,8 @@ from eesvm.detector.options import DetectorOptions
 
 FORMAT = "eesvm-model"
 FORMAT_VERSION = 1
+
+_COLUMNS = ["class", "exemplars", "redundant", "positives", "negatives", "false positives", "at least", "gap", "search"]
 
 
 def card(
@@ -86,9 +90,7 @@ def write_card(root: Path, content: Mapping[str, Any]) -> None:
     """`MODEL.md`, then `model.json`, which makes the folder a model."""
     with atomic_write(root / "MODEL.md", text=True) as handle:
         handle.write(page(content))
-    with atomic_write(root / "model.json", text=True) as handle:
-        json.dump(content, handle, indent=1, allow_nan=False, ensure_ascii=False)
-        handle.write("\n")
+    write_json(root / "model.json", content)
 
 
 def page(content: Mapping[str, Any]) -> str:
@@ -97,16 +99,14 @@ def page(content: Mapping[str, Any]) -> str:
     calibration, detection = options["calibration"], options["detection"]
     n_exemplars = sum(entry["n_exemplars"] for entry in content["classes"])
     lines = [
-        f"# Detector of {_listed([entry['name'] for entry in content['classes']])}",
+        f"# Detector of {enumeration([entry['name'] for entry in content['classes']])}",
         "",
-        f"{_counted(n_exemplars, 'exemplar', 'exemplars')} in "
-        f"{_counted(len(content['classes']), 'class', 'classes')}, trained on "
-        f"{_counted(inputs.get('n_images', 0), 'image', 'images')} of {inputs.get('name', 'a dataset')} by eesvm "
+        f"{counted(n_exemplars, 'exemplar')} in "
+        f"{counted(len(content['classes']), 'class', 'classes')}, trained on "
+        f"{counted(inputs.get('n_images', 0), 'image')} of {inputs.get('name', 'a dataset')} by eesvm "
         f"{content['eesvm_version']}.",
         "",
-        "| class | exemplars | redundant | positives | negatives | false positives | at least | gap | search |",
-        "|---|---|---|---|---|---|---|---|---|",
-        *(_row(entry) for entry in content["classes"]),
+        markdown_table(_COLUMNS, map(_cells, content["classes"]), numbers=False),
         "",
         *_search_text(calibration, content["classes"]),
         "## How it was made",
@@ -128,9 +128,9 @@ def page(content: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _row(entry: Mapping[str, Any]) -> str:
+def _cells(entry: Mapping[str, Any]) -> list[str]:
     facts, joint = entry.get("facts", {}), entry.get("calibration")
-    cells = [entry["name"].replace("|", "\\|"), f"{entry['n_exemplars']:,}"]
+    cells = [entry["name"], f"{entry['n_exemplars']:,}"]
     cells.append("" if joint is None else f"{joint['n_redundant']:,}")
     cells += [f"{facts[name]:,}" if name in facts else "" for name in ("n_positives", "n_negatives")]
     if joint is None:
@@ -138,7 +138,7 @@ def _row(entry: Mapping[str, Any]) -> str:
     else:
         gap = f"{100 * joint['gap']:.1f} %"
         cells += [f"{joint['loss']:,.0f}", f"{joint['lower_bound']:,.0f}", gap, joint["status"]]
-    return f"| {' | '.join(cells)} |"
+    return cells
 
 
 def _boxes_text(detection: Mapping[str, Any], classes: Sequence[Mapping[str, Any]]) -> str:
@@ -163,7 +163,7 @@ def _search_text(calibration: Mapping[str, Any], classes: Sequence[Mapping[str, 
     others = [name for name in joint if name not in across]
     without = " without the exemplars of the same image" if across else ""
     if across and others:
-        without += f" (those of {_listed(others)} with them: all objects of such a class are in one image)"
+        without += f" (those of {enumeration(others)} with them: all objects of such a class are in one image)"
     return [
         "False positives are training windows that the joint thresholds accept while they accept "
         f"{100 * calibration['min_recall']:g} % of the positives{without}; no thresholds accept fewer than the number "
@@ -185,14 +185,3 @@ def _training_text(options: Mapping[str, Any]) -> str:
         return "LDA"
     prior = "no prior" if options["prior"] is None else f"prior: {options['prior']}"
     return f"{options['loss']}, C {options['C']:g}, positive weight {options['positive_weight']:g}, {prior}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = list(names[:6])
-    if len(names) > 6:
-        return f"{', '.join(shown)} and {len(names) - 6} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-
-
-def _counted(n: int, one: str, many: str) -> str:
-    return f"{n:,} {one if n == 1 else many}"

@@ -143,7 +143,7 @@ class ScoreRule:
             calibrated = self.calibrator.transform(scores, boxes, np.zeros(len(boxes), dtype=np.intp))
             return calibrated.max(axis=1), self.used[winning_exemplar(calibrated, scores)]
         calibrated = self.calibrator.transform(scores)
-        winners = winning_exemplar(calibrated, self.calibrator._tie_breaker(scores))
+        winners = winning_exemplar(calibrated, self.calibrator.tie_breaker(scores))
         return pooled(calibrated, self.pooling), self.used[winners]
 
     def best(self, scores: FloatArray, n_best: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
@@ -159,7 +159,7 @@ class ScoreRule:
         if not len(scores):
             return np.empty((0, 0), dtype=np.intp), np.empty((0, 0))
         calibrated = np.asarray(self.calibrator.transform(scores), dtype=np.float64)
-        order = np.lexsort((-self.calibrator._tie_breaker(scores), -calibrated), axis=1)[:, :n_best]
+        order = np.lexsort((-self.calibrator.tie_breaker(scores), -calibrated), axis=1)[:, :n_best]
         return self.used[order], np.take_along_axis(calibrated, order, axis=1)
 
 

@@ -23,19 +23,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
+from eesvm._support.digests import file_digest
+from eesvm._support.documents import Document
 from eesvm._support.files import atomic_folder
-from eesvm._support.run_folder import file_digest
+from eesvm._support.tensors import check_shapes, read_arrays, write_arrays
 from eesvm._support.validation import InputError
-from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.certificate import Certificate
-from eesvm.calibration.files.arrays import check_shapes, load_arrays, load_calibrator, save_arrays, save_calibrator
+from eesvm.calibration.files.arrays import load_calibrator, save_calibrator
 from eesvm.calibration.files.calibrations import load_calibration, load_cooccurrence, save_calibration
 from eesvm.calibration.files.certificates import load_certificate, save_certificate
 from eesvm.calibration.tables.score_table import read_score_table, write_score_table
@@ -132,13 +133,11 @@ def read_card(root: Path) -> dict[str, Any]:
         raise InputError(f"{file}: it is not JSON, or it is damaged") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f'{file}: it is not the card of a model: there is no "format": "{FORMAT}"')
-    version = content.get("format_version")
-    if version != FORMAT_VERSION:
-        rule = f"must be {FORMAT_VERSION}, which this eesvm {__version__} reads"
-        raise InputError(f"{file}: `format_version` {rule}, got {version!r}")
+    document = Document(file)
+    document.check_version(content.get("format_version"), FORMAT_VERSION)
     for name, kind in (("options", dict), ("classes", list), ("descriptor", dict), ("inputs", dict), ("files", dict)):
         if not isinstance(content.get(name), kind):
-            raise InputError(f"{file}: `{name}` must be {'a list' if kind is list else 'an object'}")
+            document.fail(name, f"must be {'a list' if kind is list else 'an object'}")
     return content
 
 
@@ -175,7 +174,7 @@ def write_training(root: Path, model: ClassModel, descriptor: Descriptor) -> lis
     identities = [_identity(annotation) for annotation in model.annotations]
     save_exemplars(root / files[0], model.exemplars, identities, descriptor.parameters())
     single = {"weights": model.single.weights, "bias": np.array([model.single.bias], dtype=np.float32)}
-    save_arrays(root / files[1], _SINGLE, _VERSION, single)
+    write_arrays(root / files[1], _SINGLE, _VERSION, single)
     save_annotations(root / files[2], model.annotations)
     return files
 
@@ -184,7 +183,7 @@ def read_training(root: Path, class_name: str) -> ClassModel:
     """What `write_training` wrote."""
     folder = root / "classes" / class_folder(class_name)
     exemplars = load_exemplars(folder / "exemplars.safetensors")
-    arrays, _ = load_arrays(folder / "single_svm.safetensors", _SINGLE, _VERSION, {"weights": _F32, "bias": _F32})
+    arrays, _ = read_arrays(folder / "single_svm.safetensors", _SINGLE, _VERSION, {"weights": _F32, "bias": _F32})
     file = folder / "annotations.safetensors"
     annotations = load_annotations(file)
     n, d = exemplars.coef_.shape
@@ -209,7 +208,7 @@ def write_regressor(root: Path, class_name: str, regressor: BoxRegressor | None)
         "n_windows": np.array([regressor.n_windows], dtype=np.int64),
         "left": np.array([regressor.left]),
     }
-    save_arrays(root / file, _BOXES, _VERSION, arrays)
+    write_arrays(root / file, _BOXES, _VERSION, arrays)
     return [file]
 
 
@@ -217,7 +216,7 @@ def read_regressor(root: Path, class_name: str, dimension: int) -> BoxRegressor:
     """What `write_regressor` wrote, for descriptors of this dimension."""
     file = root / _regressor_file(class_name)
     expected: dict[str, np.dtype[Any]] = {"weights": _F32, "constant": _F32, "n_windows": _I64, "left": _F64}
-    arrays, _ = load_arrays(file, _BOXES, _VERSION, expected)
+    arrays, _ = read_arrays(file, _BOXES, _VERSION, expected)
     check_shapes(file, arrays, {"weights": (dimension, 4), "constant": (4,), "n_windows": (1,), "left": (1,)})
     if not (np.isfinite(arrays["weights"]).all() and np.isfinite(arrays["constant"]).all()):
         raise InputError(f"{file}: `weights` and `constant` must be finite")
@@ -242,7 +241,7 @@ def write_scores(root: Path, class_name: str, scores: CalibrationScores) -> list
         "single": scores.single,
         "n_negatives": np.array([scores.n_negatives], dtype=np.int64),
     }
-    save_arrays(root / files[1], _WINDOWS, _VERSION, arrays)
+    write_arrays(root / files[1], _WINDOWS, _VERSION, arrays)
     return files
 
 
@@ -252,7 +251,7 @@ def read_scores(root: Path, class_name: str) -> CalibrationScores:
     table = read_score_table(folder / "scores.npz")
     expected: dict[str, np.dtype[Any]] = {"boxes": _F64, "overlaps": _F64, "single": _F32, "n_negatives": _I64}
     file = folder / "windows.safetensors"
-    arrays, _ = load_arrays(file, _WINDOWS, _VERSION, expected)
+    arrays, _ = read_arrays(file, _WINDOWS, _VERSION, expected)
     n = table.n_rows
     shapes = {"boxes": (n, 4), "overlaps": (n,), "single": (n,), "n_negatives": (1,)}
     if any(arrays[name].shape != shape for name, shape in shapes.items()):
@@ -313,14 +312,12 @@ def read_calibrator(root: Path, class_name: str, name: str, n_exemplars: int) ->
     return calibrator
 
 
-class _Reader:
+class _Reader(Document):
     """Reads what the card names; a complaint names the file."""
 
     def __init__(self, root: Path, content: dict[str, Any]) -> None:
-        self.root, self.content = root, content
-
-    def fail(self, name: str, rule: str) -> NoReturn:
-        raise InputError(f"{self.root / CARD_NAME}: `{name}` {rule}")
+        super().__init__(root / CARD_NAME, content)
+        self.root = root
 
     def check(self, name: str) -> Path:
         """The path of a file that the card lists, after its content has been compared with its hash."""
@@ -339,10 +336,8 @@ class _Reader:
         return path
 
     def options(self) -> DetectorOptions:
-        try:
+        with self.usable("options"):
             return DetectorOptions.make(config=self.content["options"])
-        except InputError as error:
-            self.fail("options", f"cannot be used: {error}")
 
     def transforms(self) -> list[PCA | MeanNormScaler]:
         names = self.content["descriptor"].get("transforms")

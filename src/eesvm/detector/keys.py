@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from eesvm.datasets.fingerprint import Fingerprint, digest
+from eesvm._support.digests import digest
+from eesvm.datasets.fingerprint import Fingerprint
 from eesvm.detector.class_calibration import JOINT
 from eesvm.detector.options import DetectorOptions
 

@@ -25,7 +25,7 @@ from eesvm import boxes
 from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.calibration.calibrators.sigmoid import CRITERIA
-from eesvm.calibration.exact import METHODS as SEARCH_METHODS
+from eesvm.calibration.exact import SEARCH_METHODS
 from eesvm.exemplars.solver import LOSSES
 from eesvm.windows.proposals import WindowSettings
 

@@ -19,12 +19,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from eesvm._support.digests import digest
 from eesvm._support.memory import MemoryPlan
 from eesvm._support.run_folder import RunFolder
 from eesvm._support.tasks import Engine, LocalEngine, ahead
 from eesvm._support.validation import InputError, check_image_name
 from eesvm.calibration.calibrators.base import ScoreCalibrator
-from eesvm.datasets.fingerprint import digest, fingerprint
+from eesvm.datasets.fingerprint import fingerprint
 from eesvm.descriptors import DescriptorCache, Transformed
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector.box_regression import BoxRegressor, regress_boxes
@@ -62,7 +63,7 @@ from eesvm.detector.training_table import (
     plain_descriptor,
 )
 from eesvm.structures import Dataset, Problem, Windows
-from eesvm.transfer.annotations import annotate
+from eesvm.transfer.annotations import annotate_all
 
 T = TypeVar("T")
 
@@ -317,7 +318,7 @@ class TrainingRun:
             trained = self._stages.trained(name)
         with self._stage("annotations"):
             records = {record.image_id: record for record in windows.records}
-            annotations = annotate(trained.instances, records, self.problems)
+            annotations = annotate_all(trained.instances, records, self.problems)
         return ClassModel(name, trained.exemplars, annotations, trained.single)
 
     def _regress(self, name: str) -> BoxRegressor | None:

@@ -9,16 +9,16 @@ JSON field by field. Absent on purpose: pickle, which runs the code of whoever w
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from eesvm._support.documents import Document, is_number, plain
 from eesvm._support.files import atomic_write
 from eesvm._support.tensors import read_tensors, tensor_bytes
 from eesvm._support.validation import InputError
@@ -80,7 +80,7 @@ def save_exemplars(
     content = {
         "eesvm_version": __version__,
         "estimator": name,
-        "parameters": {key: _plain(getattr(exemplars, key)) for key in _PARAMETERS[name]},
+        "parameters": {key: plain(getattr(exemplars, key)) for key in _PARAMETERS[name]},
         "descriptor": None if descriptor is None else dict(descriptor),
         "exemplars": [_as_json(one) for one in known],
     }
@@ -102,29 +102,26 @@ def load_exemplars(path: str | os.PathLike[str]) -> LinearExemplars:
     return _Reader(Path(path)).exemplars()
 
 
-class _Reader:
-    """Checks one field after the other; a complaint names the file and the field."""
+class _Reader(Document):
+    """The exemplars of a file."""
 
     def __init__(self, file: Path) -> None:
-        self.file = file
-        self.arrays, metadata = read_tensors(self.file)
+        super().__init__(file)
+        self.arrays, metadata = read_tensors(file)
         if metadata.get("format") != FORMAT:
             raise InputError(f'{file}: it holds no exemplars: there is no "format": "{FORMAT}"')
-        version = metadata.get("format_version")
-        if version != str(FORMAT_VERSION):
-            rule = f"must be {FORMAT_VERSION}, which this eesvm {__version__} reads, got {version!r}"
-            self.fail("format_version", rule)
-        self.content = self._parse(metadata.get("content", ""))
+        self.check_version(metadata.get("format_version"), str(FORMAT_VERSION))
+        self.content = self.parse("content", metadata.get("content", ""))
+        if not isinstance(self.content, dict):
+            self.fail("content", "must be an object")
 
     def exemplars(self) -> LinearExemplars:
         name = self.content.get("estimator")
         if not isinstance(name, str) or name not in _ESTIMATORS:
             self.fail("estimator", f"must be one of {', '.join(_ESTIMATORS)}, got {name!r}")
         estimator = _ESTIMATORS[name](**self.parameters(name))
-        try:
+        with self.usable("parameters"):
             estimator.check_parameters()
-        except InputError as error:
-            self.fail("parameters", f"cannot be used: {error}")
         self.check_arrays({**_ARRAYS, **(_EVIDENCE if name == "ExemplarSVMs" else {})})
         for key, array in self.arrays.items():
             setattr(estimator, f"{key}_", array)
@@ -152,10 +149,9 @@ class _Reader:
 
     def parameters(self, name: str) -> dict[str, Any]:
         values = self.content.get("parameters")
-        if not isinstance(values, dict) or set(values) != set(_PARAMETERS[name]):
-            self.fail("parameters", f"must hold {', '.join(_PARAMETERS[name])}")
+        self.check_object("parameters", values, _PARAMETERS[name])
         for key, value in values.items():
-            if not (isinstance(value, str) or _is_number(value)):
+            if not (isinstance(value, str) or is_number(value)):
                 self.fail(f"parameters.{key}", f"must be a number or a text, got {value!r}")
         return values
 
@@ -166,17 +162,14 @@ class _Reader:
         return tuple(self.identity(value, f"exemplars[{number}]") for number, value in enumerate(values))
 
     def identity(self, value: Any, where: str) -> ExemplarIdentity:
-        if not isinstance(value, dict) or set(value) != set(ExemplarIdentity.__dataclass_fields__):
-            self.fail(where, f"must hold {', '.join(ExemplarIdentity.__dataclass_fields__)}")
+        self.check_object(where, value, ExemplarIdentity.__dataclass_fields__)
         for key in ("image_id", "class_name"):
-            if not isinstance(value[key], str):
-                self.fail(f"{where}.{key}", f"must be a text, got {value[key]!r}")
-        if not isinstance(value["index"], int) or isinstance(value["index"], bool) or value["index"] < 0:
-            self.fail(f"{where}.index", f"must be an integer >= 0, got {value['index']!r}")
+            self.check_text(f"{where}.{key}", value[key])
+        self.check_index(f"{where}.index", value["index"])
         if not isinstance(value["metadata"], dict):
             self.fail(f"{where}.metadata", "must be an object")
         box = value["box"]
-        if not isinstance(box, list) or len(box) != 4 or not all(map(_is_number, box)) or not _is_box(box):
+        if not isinstance(box, list) or len(box) != 4 or not all(map(is_number, box)) or not _is_box(box):
             self.fail(f"{where}.box", "must be four numbers x1, y1, x2, y2 with x1 < x2 and y1 < y2")
         return ExemplarIdentity(**{**value, "box": tuple(float(number) for number in box)})
 
@@ -185,18 +178,6 @@ class _Reader:
         if value is not None and not isinstance(value, dict):
             self.fail("descriptor", "must be null or an object")
         return value
-
-    def fail(self, name: str, rule: str) -> NoReturn:
-        raise InputError(f"{self.file}: `{name}` {rule}")
-
-    def _parse(self, text: str) -> dict[str, Any]:
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError):
-            self.fail("content", "is not JSON")
-        if not isinstance(content, dict):
-            self.fail("content", "must be an object")
-        return content
 
 
 def _as_json(one: Any) -> dict[str, Any]:
@@ -217,16 +198,3 @@ def _as_json(one: Any) -> dict[str, Any]:
 def _is_box(box: ArrayLike) -> bool:
     x1, y1, x2, y2 = np.asarray(box, dtype=np.float64)
     return bool(x1 < x2 and y1 < y2)
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer with hundreds of digits
-        return False
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

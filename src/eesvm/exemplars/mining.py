@@ -27,7 +27,7 @@ from eesvm.exemplars.rows import PartedRows, Rows, StreamedRows
 from eesvm.exemplars.svms import ExemplarSVMs
 from eesvm.structures import Instance, Windows
 
-METHODS = ("exact", "cached")
+MINING_METHODS = ("exact", "cached")
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def mine(
         )
     svms.check_parameters()
     options = MiningOptions(images_per_round, windows_per_round, cache_limit, keep_factor, max_passes)
-    check_choice(method, "method", METHODS)
+    check_choice(method, "method", MINING_METHODS)
     _check_options(options, n_images, random_state)
     drawn = draw_images(source, n_images, random_state)
     rows, images = negative_rows(source, drawn)

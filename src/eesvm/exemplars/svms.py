@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
-from eesvm._support.checkpoints import Checkpoints, digest
+from eesvm._support.checkpoints import FORMAT, Checkpoints
+from eesvm._support.digests import digest
 from eesvm._support.threads import Workers, n_threads, workers
 from eesvm._support.validation import (
     InputError,
@@ -37,7 +38,7 @@ from eesvm._support.validation import (
 )
 from eesvm.exemplars.rows import F32, RowFacts, Rows, as_float32, as_rows, look_at_rows
 from eesvm.exemplars.scoring import score_windows
-from eesvm.exemplars.solver import LOSSES, Budget, Margins, Objective, Problem, Solution, solve_together
+from eesvm.exemplars.solver import LOSSES, Budget, Margins, Objective, Solution, TrainingProblem, solve_together
 
 _LEAST_BUDGET = 72 << 20  # bytes of the default budget; half the size of the negatives where that is more
 _MAX_BLOCK = 1024  # exemplars trained together
@@ -176,7 +177,7 @@ class ExemplarSVMs(LinearExemplars):
 
     def _problem(
         self, exemplars: Any, negatives: Any, exemplar_groups: Any, negative_groups: Any
-    ) -> tuple[Problem, RowFacts]:
+    ) -> tuple[TrainingProblem, RowFacts]:
         self.check_parameters()
         positives, rows, facts = check_training(exemplars, negatives, self.checkpoint is not None)
         groups = check_both_groups(exemplar_groups, negative_groups, len(positives), rows.shape[0])
@@ -185,7 +186,7 @@ class ExemplarSVMs(LinearExemplars):
         objective = Objective(self.C * self.positive_weight, self.C, self.loss == "squared_hinge", self.bias_multiplier)
         _check_steepness(objective, positives, facts)
         margins = _margins(positives, rows, weights, bias)
-        return Problem(positives, rows, objective, margins, facts.squares, *groups), facts
+        return TrainingProblem(positives, rows, objective, margins, facts.squares, *groups), facts
 
     def check_parameters(self) -> None:
         """Refuse parameters that cannot be trained with."""
@@ -200,13 +201,15 @@ class ExemplarSVMs(LinearExemplars):
         if self.progress is not None and not callable(self.progress):
             raise InputError(f"`progress` must be a function, got {self.progress!r}")
 
-    def _solve_blocks(self, problem: Problem, facts: RowFacts, numbers: Sequence[int], n_blocks: int) -> list[Solution]:
+    def _solve_blocks(
+        self, problem: TrainingProblem, facts: RowFacts, numbers: Sequence[int], n_blocks: int
+    ) -> list[Solution]:
         blocks = np.array_split(np.arange(len(problem.positives)), n_blocks)
         with workers(self.n_jobs) as threads:
             return self._solve(problem, facts, [blocks[number] for number in numbers], threads)
 
     def _solve(
-        self, problem: Problem, facts: RowFacts, blocks: Sequence[NDArray[np.intp]], threads: Workers
+        self, problem: TrainingProblem, facts: RowFacts, blocks: Sequence[NDArray[np.intp]], threads: Workers
     ) -> list[Solution]:
         started, n_exemplars = time.perf_counter(), len(problem.positives)
         budget = self._budget(*problem.negatives.shape)
@@ -235,7 +238,7 @@ class ExemplarSVMs(LinearExemplars):
             return Budget(int(self.memory_budget))
         return Budget(max(_LEAST_BUDGET, 2 * n_negatives * n_dimensions), is_strict=False)
 
-    def _key(self, block: Problem, facts: RowFacts) -> str:
+    def _key(self, block: TrainingProblem, facts: RowFacts) -> str:
         parameters = {
             **{name: float(getattr(self, name)) for name in ("C", "positive_weight", "bias_multiplier", "tol")},
             "loss": self.loss,
@@ -245,7 +248,7 @@ class ExemplarSVMs(LinearExemplars):
         places = np.minimum(np.searchsorted(groups, block.negative_groups), len(groups) - 1)
         places[groups[places] != block.negative_groups] = -1
         margins = block.margins
-        return digest(parameters, block.positives, margins.positives, margins.negatives, ids, places)
+        return digest([FORMAT, parameters], block.positives, margins.positives, margins.negatives, ids, places)
 
     def _learn(self, solutions: Sequence[Solution], weights: F32, bias: float) -> None:
         self.coef_ = np.concatenate([s.weights for s in solutions]) + weights

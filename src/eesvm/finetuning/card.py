@@ -17,8 +17,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eesvm._support.documents import write_json
 from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_write
+from eesvm._support.tables import markdown_table
 from eesvm._support.version import __version__
 from eesvm.finetuning.curves import learning_curves
 from eesvm.finetuning.options import FinetuneOptions
@@ -68,9 +70,7 @@ def write_card(output: Path, content: Mapping[str, Any]) -> None:
     save_png(figure, output.with_suffix(".png"))
     with atomic_write(output.with_suffix(".md"), text=True) as handle:
         handle.write(page(name, content))
-    with atomic_write(output.with_suffix(".json"), text=True) as handle:
-        json.dump(content, handle, indent=1, allow_nan=False, ensure_ascii=False)
-        handle.write("\n")
+    write_json(output.with_suffix(".json"), content)
 
 
 def read_card(output: Path) -> dict[str, Any] | None:
@@ -112,9 +112,11 @@ def page(name: str, content: Mapping[str, Any]) -> str:
         f"Written by eesvm {content['eesvm_version']}. It tells background apart from "
         f"{_listed(list(inputs['objects']))}.",
         "",
-        "| class | objects | windows to train on | held-out windows |",
-        "|---|---|---|---|",
-        *(_row(class_name, inputs) for class_name in ["background", *inputs["objects"]]),
+        markdown_table(
+            ("class", "objects", "windows to train on", "held-out windows"),
+            (_cells(class_name, inputs) for class_name in ("background", *inputs["objects"])),
+            numbers=False,
+        ),
         "",
         f"Trained on {inputs['n_train']:,} images, stopped by {inputs['n_held_out']:,} others.",
         "",
@@ -148,11 +150,10 @@ def page(name: str, content: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _row(class_name: str, inputs: Mapping[str, Any]) -> str:
+def _cells(class_name: str, inputs: Mapping[str, Any]) -> list[str]:
     objects = inputs["objects"].get(class_name, "")
     counts = (inputs["train_windows"].get(class_name, 0), inputs["held_out_windows"].get(class_name, 0))
-    cells = [class_name.replace("|", "\\|"), f"{objects:,}" if objects != "" else "", *(f"{n:,}" for n in counts)]
-    return f"| {' | '.join(cells)} |"
+    return [class_name, f"{objects:,}" if objects != "" else "", *(f"{n:,}" for n in counts)]
 
 
 def _usage(name: str, mode: str, layer: str) -> str:

@@ -50,7 +50,7 @@ def export_onnx(
 
 def stated_facts(classifier: WindowClassifier, normalisation: Normalisation, input_size: int) -> dict[str, Any]:
     """How the model wants to be fed, and which layers describe windows."""
-    layers = {"crop": "features" if classifier._hidden is None else "hidden"}
+    layers = {"crop": "hidden" if len(classifier.new_layers()) > 1 else "features"}
     if isinstance(classifier.body, EfficientNetLite):
         layers["pooled"] = LITE_LEVELS
     elif "map" in _layers(classifier, input_size, input_size):

@@ -7,17 +7,15 @@ Absent on purpose: pixels, and torch.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
+from eesvm._support.digests import array_digest, digest
 from eesvm._support.validation import InputError
-from eesvm.datasets.fingerprint import Fingerprint, digest, fingerprint
+from eesvm.datasets.fingerprint import Fingerprint, fingerprint
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector.class_training import choose_classes
 from eesvm.detector.training_table import StageProgress, propose_windows
@@ -96,13 +94,6 @@ def gather_data(
     label = partial(label_windows, windows=windows, classes=chosen, positive_overlap=options.positive_overlap)
     count = None if progress is None else partial(progress, "reading images")
     return LearningData(chosen, label(train), label(stopping), objects, fingerprint(everything, count), tuple(problems))
-
-
-def array_digest(array: np.ndarray) -> str:
-    """A hash of the content of an array."""
-    hasher = hashlib.blake2b(f"{array.dtype.str} {array.shape}".encode(), digest_size=20)
-    hasher.update(np.ascontiguousarray(array).data)
-    return hasher.hexdigest()
 
 
 def _sides(

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from eesvm._support.digests import digest
 from eesvm._support.extras import optional_module
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError, check_choice
-from eesvm.datasets.fingerprint import digest
 from eesvm.descriptors.backbones import DEVICES, Normalisation
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector.training_table import StageProgress

@@ -13,12 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from eesvm._support.digests import array_digest, digest
 from eesvm._support.validation import InputError, check_choice
-from eesvm.datasets.fingerprint import digest
 from eesvm.descriptors.backbones import Normalisation
 from eesvm.descriptors.pretrained import MEAN, PRETRAINED, STD, read_weights
 from eesvm.finetuning.efficientnet_torch import EfficientNetLite, WindowClassifier, body_dimension
-from eesvm.finetuning.learning_data import array_digest
 from eesvm.finetuning.options import NETWORKS, FinetuneOptions
 
 _GIVEN_SIZE = 224  # of crops for a module of the caller's, unless told
@@ -50,7 +49,7 @@ def start_from(
         if not isinstance(module, nn.Module):
             raise InputError(f"`module` must be a torch module, got {type(module).__name__}")
         size = options.input_size or _GIVEN_SIZE
-        return Start(module, type(module).__name__, _digest(module), 1.0, size, normalisation or Normalisation())
+        return Start(module, type(module).__name__, _module_digest(module), 1.0, size, normalisation or Normalisation())
     if normalisation is not None:
         raise InputError("`normalisation` is of a module that is given: the named networks have their own")
     check_choice(options.network, "network", NETWORKS)
@@ -72,7 +71,7 @@ def make_classifier(start: Start, n_classes: int, options: FinetuneOptions) -> W
     return classifier
 
 
-def _digest(module: nn.Module) -> str:
+def _module_digest(module: nn.Module) -> str:
     """Of the weights, the parts and the code: the same weights may be put to another use."""
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in module.state_dict().items()}
     weights = [[name, array_digest(array)] for name, array in sorted(arrays.items())]

@@ -213,7 +213,7 @@ def evaluate_detections(
         return _coco_report(make_tables(truth, detections, classes), threshold)
     tables = make_tables(truth, detections, classes)
     iou = 0.5 if threshold is None else threshold
-    rankings = _rank(tables, iou, protocol)
+    rankings = rank_detections(tables, iou, protocol)
     reports = [ranking.report() for ranking in rankings]
     mean_interval = None
     if n_resamples:
@@ -239,7 +239,7 @@ def evaluate_detections(
 
 
 @dataclass(frozen=True, eq=False)
-class _Ranking:
+class Ranking:
     """The detections of one class that count, best first, and where the objects are."""
 
     class_name: str
@@ -286,7 +286,8 @@ class _Ranking:
         return hits, np.divide(hits, accepted, out=np.zeros_like(hits), where=accepted > 0)
 
 
-def _rank(tables: Tables, iou: float, protocol: str) -> list[_Ranking]:
+def rank_detections(tables: Tables, iou: float, protocol: str) -> list[Ranking]:
+    """The detections of each class by decreasing score, matched with its objects."""
     objects, found = tables.objects, tables.found
     outcome = match_detections(tables, iou, protocol == "ilsvrc").outcome
     order = np.argsort(-found.scores, kind="stable")  # equal scores stay in the order of images and rows
@@ -298,7 +299,7 @@ def _rank(tables: Tables, iou: float, protocol: str) -> list[_Ranking]:
         counted = rows[outcome[rows] != IGNORED]
         is_own = objects.classes == class_id
         object_images = objects.images[is_own & objects.counts]
-        ranking = _Ranking(
+        ranking = Ranking(
             class_name=name,
             is_hit=outcome[counted] == HIT,
             scores=found.scores[counted],
@@ -312,7 +313,7 @@ def _rank(tables: Tables, iou: float, protocol: str) -> list[_Ranking]:
     return rankings
 
 
-def _resample(rankings: Sequence[_Ranking], n_images: int, n_resamples: int, rng: np.random.Generator) -> _Floats:
+def _resample(rankings: Sequence[Ranking], n_images: int, n_resamples: int, rng: np.random.Generator) -> _Floats:
     """(n_resamples, n_classes) average precisions when images are drawn with replacement.
 
     Who takes what is decided within an image, so the matches stay and only weights change.

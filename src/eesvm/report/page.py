@@ -11,12 +11,11 @@ Absent on purpose: what is shown, which `gather` decides, and how, which the fil
 from __future__ import annotations
 
 import hashlib
-import re
 from base64 import b64encode
 from html import escape
-from importlib.resources import files
 
 from eesvm.report.data import ReportData
+from eesvm.report.static_page import asset, filled
 
 # Parts of the script in the order in which they need each other; report.js comes last and starts it.
 _SCRIPTS = ("base", "texts", "pictures", "charts", "lists", "views", "exemplars", "summary")
@@ -28,24 +27,19 @@ _POLICY = (
 
 def render(data: ReportData) -> str:
     """The page as HTML."""
-    style = _asset("report.css")
-    script = "\n".join([*(_asset(f"report.{name}.js") for name in _SCRIPTS), _asset("report.js")])
+    style = asset("report.css")
+    script = "\n".join([*(asset(f"report.{name}.js") for name in _SCRIPTS), asset("report.js")])
     policy = _POLICY.format(style=_source(style), script=_source(script))
-    values = {
-        "policy": escape(policy),
-        "title": _text(data.title),
-        "headline": _text(data.headline),
-        "footer": _text(data.footer),
-        "style": style,
-        "script": script,
-        "data": _inert(data.to_json()),
-    }
-    # In one pass, so that nothing in a value is taken for a place to fill.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], _asset("report.html"))
-
-
-def _asset(name: str) -> str:
-    return files("eesvm.report").joinpath("assets", name).read_text(encoding="utf-8")
+    return filled(
+        "report.html",
+        policy=escape(policy),
+        title=_text(data.title),
+        headline=_text(data.headline),
+        footer=_text(data.footer),
+        style=style,
+        script=script,
+        data=_inert(data.to_json()),
+    )
 
 
 def _source(text: str) -> str:

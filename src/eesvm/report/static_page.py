@@ -7,10 +7,12 @@ Absent on purpose: scripts, links to other machines, and any computation of what
 from __future__ import annotations
 
 import io
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,13 +74,24 @@ class DemoPage:
 
 def render(page: DemoPage) -> str:
     """The page as HTML."""
-    return _PAGE.format(
+    return filled(
+        "static_page.html",
         title=escape(page.title),
         summary=escape(page.summary),
-        style=_STYLE,
+        style=asset("static_page.css"),
         sections="\n".join(_section(section) for section in page.sections),
         footer=escape(page.footer),
     )
+
+
+def filled(name: str, **values: str) -> str:
+    """An asset with a value in every place `{{name}}`; nothing in a value is taken for a place to fill."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], asset(name))
+
+
+def asset(name: str) -> str:
+    """A file of `assets`."""
+    return files("eesvm.report").joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def _section(section: Section) -> str:
@@ -137,59 +150,3 @@ def _ink_png(ink: NDArray[np.float64]) -> bytes:
 
 def _data_uri(png: bytes) -> str:
     return "data:image/png;base64," + b64encode(png).decode("ascii")
-
-
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1b1b1b; --paper: #ffffff; --soft: #f1f3f5; --line: #c9ced3; --dim: #4d555c;
-  --right: #00664a; --wrong: #a33c00; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #ececec; --paper: #15181b; --soft: #20252a; --line: #454d55; --dim: #b3bcc4;
-    --right: #4fd3a8; --wrong: #ff9a5c; } }
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--paper); color: var(--ink); font: 1rem/1.55 system-ui, sans-serif; }
-header, main, footer { max-width: 76rem; margin: 0 auto; padding: 0 1rem; }
-p, figure, h1 { max-width: 56rem; }
-header { padding-top: 1.5rem; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .5rem; }
-h2 { font-size: 1.25rem; margin: 2.2rem 0 .5rem; border-top: 1px solid var(--line); padding-top: 1.2rem; }
-.scroll { overflow-x: auto; margin: 1rem 0; }
-table { border-collapse: collapse; font-size: .94rem; font-variant-numeric: tabular-nums; }
-caption { text-align: left; color: var(--dim); padding-bottom: .4rem; }
-th, td { padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--line); text-align: right; white-space: nowrap; }
-th:first-child { text-align: left; }
-thead th { vertical-align: bottom; white-space: normal; }
-tbody th { font-weight: 500; }
-tbody th[scope="rowgroup"] { text-align: left; font-style: italic; color: var(--dim); padding-top: .9rem; }
-table.wide { min-width: 60rem; }
-.prose th, .prose td { text-align: left; vertical-align: top; white-space: normal; min-width: 5.5rem; overflow-wrap: anywhere; }
-figure { margin: 1.2rem 0; }
-figure img { max-width: 100%; height: auto; background: #fff; border-radius: 6px; }
-figcaption { color: var(--dim); font-size: .92rem; }
-.pairs { list-style: none; padding: 0; display: grid; gap: .8rem; grid-template-columns: repeat(auto-fill, minmax(11rem, 1fr)); }
-.pairs li { background: var(--soft); border-radius: 6px; padding: .6rem; font-size: .88rem; border-left: 4px solid var(--right); }
-.pairs li.wrong { border-left-color: var(--wrong); }
-.pairs span { color: var(--right); font-weight: 700; }
-.pairs .wrong span { color: var(--wrong); }
-.pairs div { display: flex; gap: .5rem; margin-bottom: .3rem; }
-.pairs img { image-rendering: pixelated; background: #fff; border-radius: 3px; }
-footer { color: var(--dim); font-size: .88rem; padding-bottom: 2rem; margin-top: 2.5rem; }
-"""  # noqa: E501
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<header><h1>{title}</h1><p>{summary}</p></header>
-<main>
-{sections}
-</main>
-<footer><p>{footer}</p></footer>
-</body>
-</html>
-"""

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from eesvm._support.amounts import amount, counted, enumeration, rounded_percent
 from eesvm.report.data import REDUNDANT, Fact, ReportData
 from eesvm.report.truth import IOU, Judgement, known_classes
 from eesvm.structures import Dataset
@@ -16,7 +17,7 @@ from eesvm.structures import Dataset
 
 def title(class_names: Sequence[str]) -> str:
     """What the page is called where nobody has given it a name."""
-    return f"Detections of {listed(class_names)}, each with the training object it looks like"
+    return f"Detections of {enumeration(class_names)}, each with the training object it looks like"
 
 
 def headline(inputs: Mapping[str, Any], data: ReportData, dataset: Dataset, judgement: Judgement | None) -> str:
@@ -31,7 +32,7 @@ def headline(inputs: Mapping[str, Any], data: ReportData, dataset: Dataset, judg
     hits = sum(each.n_hits or 0 for each in data.classes)
     return (
         f"{learned}; {found}, which find {hits:,} of {judgement.report.n_objects:,} objects with a mean average "
-        f"precision of {percent(judgement.report.mean_average_precision)}."
+        f"precision of {rounded_percent(judgement.report.mean_average_precision)}."
     )
 
 
@@ -43,7 +44,7 @@ def facts(data: ReportData, judgement: Judgement | None) -> Iterator[Fact]:
         note = f"PASCAL VOC's rule since 2010, IoU {IOU:g}"
         yield Fact(
             "mean average precision",
-            percent(report.mean_average_precision),
+            rounded_percent(report.mean_average_precision),
             note + (f"; mean of {len(known)} classes" if len(known) > 1 else ""),
         )
         hits = sum(each.n_hits for each in report.classes)
@@ -60,7 +61,7 @@ def _calibration_facts(data: ReportData) -> Iterator[Fact]:
     loss, bound = (math.fsum(getattr(each, name) for each in searches) for name in ("loss", "lower_bound"))
     gap = (loss - bound) / loss if loss > 0 else 0.0
     n_optimal = sum(each.status == "optimal" for each in searches)
-    proven = "proven optimal" if n_optimal == len(searches) else f"gap {percent(gap)}"
+    proven = "proven optimal" if n_optimal == len(searches) else f"gap {rounded_percent(gap)}"
     if 0 < n_optimal < len(searches):
         proven += f", optimal for {n_optimal} of {len(searches)} classes"
     note = "negative training windows that the joint thresholds accept; no thresholds accept fewer than"
@@ -75,8 +76,8 @@ def notes(data: ReportData, dataset: Dataset, calibrator: str, has_scores: bool,
     names = [each.name for each in data.classes]
     if not data.has_truth:
         yield (
-            f"{dataset.name} has no annotated object of {listed(names)}: average precision, curves, kinds of errors "
-            "and missed objects are left out."
+            f"{dataset.name} has no annotated object of {enumeration(names)}: average precision, curves, kinds of "
+            "errors and missed objects are left out."
         )
     else:
         yield from _truth_notes(data, dataset, names)
@@ -99,10 +100,10 @@ def _truth_notes(data: ReportData, dataset: Dataset, names: Sequence[str]) -> It
     known = known_classes(dataset, names)
     unknown = [name for name in names if name not in known]
     if unknown:
-        yield f"{dataset.name} does not have the class {listed(unknown)}: detections of it are not judged."
+        yield f"{dataset.name} does not have the class {enumeration(unknown)}: detections of it are not judged."
     others = sorted({each.class_name for each in dataset.instances()} - set(names))
     if others:
-        yield f"Objects of {listed(others)} are annotated, too, but the model does not know them."
+        yield f"Objects of {enumeration(others)} are annotated, too, but the model does not know them."
     own = {each.image_id for each in data.exemplars}
     n_own = sum(record.image_id in own for record in dataset)
     if n_own:
@@ -132,21 +133,3 @@ def _training_notes(data: ReportData, calibrator: str, has_scores: bool) -> Iter
 def option(value: Any) -> str:
     """An option's value as a text."""
     return "none" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def percent(share: float) -> str:
-    return "none" if math.isnan(share) else f"{100 * share:.1f} %"
-
-
-def amount(value: float) -> str:
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.2f}"
-
-
-def counted(n: int, one: str, many: str = "") -> str:
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
-
-
-def listed(names: Sequence[str], most: int = 6) -> str:
-    """one, two and three; one, two and 5 more."""
-    shown = [*names[:most], f"{len(names) - most} more"] if len(names) > most else list(names)
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)

@@ -12,21 +12,19 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._support.documents import Document, is_number
 from eesvm._support.extras import optional_module
-from eesvm._support.files import atomic_write
-from eesvm._support.tensors import read_tensors, tensor_bytes
+from eesvm._support.tensors import read_tensors, write_arrays
 from eesvm._support.validation import InputError
-from eesvm._support.version import __version__
 from eesvm.datasets.plain_json import plain_json
 from eesvm.datasets.problems import reason
 from eesvm.images.files import read_image
@@ -41,7 +39,7 @@ _MAX_MASK = 1 << 28  # pixels
 _FIELDS = {"class_name", "image_id", "index", "box", "mask_shape", "parts", "pose", "metadata"}
 
 
-def annotate(
+def annotate_all(
     instances: Sequence[Instance], records: Mapping[str, ImageRecord], problems: list[Problem] | None = None
 ) -> tuple[ExemplarAnnotation, ...]:
     """The annotation of each instance; a mask or picture that cannot be read is left out and listed."""
@@ -65,14 +63,7 @@ def save_annotations(path: str | os.PathLike[str], annotations: Sequence[Exempla
         if one.picture is not None:
             arrays[f"picture_{number}"] = np.frombuffer(_as_png(one.picture), dtype=np.uint8)
     text = json.dumps([_as_json(one) for one in annotations], allow_nan=False, ensure_ascii=False)
-    metadata = {
-        "format": FORMAT,
-        "format_version": str(FORMAT_VERSION),
-        "eesvm_version": __version__,
-        "annotations": text,
-    }
-    with atomic_write(path) as handle:
-        handle.write(tensor_bytes(arrays, metadata))
+    write_arrays(path, FORMAT, FORMAT_VERSION, arrays, {"annotations": text})
 
 
 def load_annotations(path: str | os.PathLike[str]) -> tuple[ExemplarAnnotation, ...]:
@@ -143,21 +134,16 @@ def _note(problem: Problem, problems: list[Problem] | None) -> None:
         problems.append(problem)
 
 
-class _Reader:
-    """Checks one field after the other; a complaint names the file and the field."""
+class _Reader(Document):
+    """The annotations of a file."""
 
     def __init__(self, file: Path) -> None:
-        self.file = file
-        self.arrays, metadata = read_tensors(self.file)
+        super().__init__(file)
+        self.arrays, metadata = read_tensors(file)
         if metadata.get("format") != FORMAT:
             raise InputError(f'{file}: it holds no annotations: there is no "format": "{FORMAT}"')
-        if metadata.get("format_version") != str(FORMAT_VERSION):
-            rule = f"must be {FORMAT_VERSION}, which this eesvm {__version__} reads"
-            self.fail("format_version", f"{rule}, got {metadata.get('format_version')!r}")
-        try:
-            self.content = json.loads(metadata.get("annotations", ""))
-        except (ValueError, RecursionError):
-            self.fail("annotations", "is not JSON")
+        self.check_version(metadata.get("format_version"), str(FORMAT_VERSION))
+        self.content = self.parse("annotations", metadata.get("annotations", ""))
 
     def annotations(self) -> tuple[ExemplarAnnotation, ...]:
         if not isinstance(self.content, list) or not all(isinstance(one, dict) for one in self.content):
@@ -168,13 +154,10 @@ class _Reader:
 
     def annotation(self, number: int, one: dict[str, Any]) -> ExemplarAnnotation:
         where = f"annotations[{number}]"
-        if set(one) != _FIELDS:
-            self.fail(where, f"must hold {', '.join(sorted(_FIELDS))}")
+        self.check_object(where, one, sorted(_FIELDS))
         for key in ("class_name", "image_id"):
-            if not isinstance(one[key], str):
-                self.fail(f"{where}.{key}", f"must be a text, got {one[key]!r}")
-        if type(one["index"]) is not int or one["index"] < 0:
-            self.fail(f"{where}.index", f"must be an integer >= 0, got {one['index']!r}")
+            self.check_text(f"{where}.{key}", one[key])
+        self.check_index(f"{where}.index", one["index"])
         if one["pose"] is not None and not isinstance(one["pose"], str):
             self.fail(f"{where}.pose", f"must be a text or null, got {one['pose']!r}")
         if not isinstance(one["metadata"], dict):
@@ -193,7 +176,7 @@ class _Reader:
 
     def box(self, value: Any, where: str) -> NDArray[np.float64]:
         is_box = isinstance(value, list) and len(value) == 4
-        if not is_box or not all(type(v) in (int, float) and math.isfinite(v) for v in value):
+        if not is_box or not all(map(is_number, value)):
             self.fail(where, "must be four numbers x1, y1, x2, y2")
         return np.array(value, dtype=np.float64)
 
@@ -225,6 +208,3 @@ class _Reader:
             return read_image(content.astype(np.uint8).tobytes(), max_pixels=_LONGEST**2)
         except InputError as error:
             self.fail(f"picture_{number}", f"is no picture: {error}")
-
-    def fail(self, name: str, rule: str) -> NoReturn:
-        raise InputError(f"{self.file}: `{name}` {rule}")

@@ -57,7 +57,7 @@ class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, B
     def assign(self, S: Any) -> NDArray[np.intp]:
         """(n_windows,) the exemplar with the highest calibrated score; the class says how ties are broken."""
         return _by_blocks(
-            self._check_scores(S), lambda block: winning_exemplar(self._calibrate(block), self._tie_breaker(block))
+            self._check_scores(S), lambda block: winning_exemplar(self._calibrate(block), self.tie_breaker(block))
         )
 
     @abstractmethod
@@ -71,7 +71,7 @@ class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, B
         """(n_windows,) whether the window is taken for positive."""
         return _by_blocks(scores, lambda block: self._calibrate(block).max(axis=1) > self._accept_above)
 
-    def _tie_breaker(self, scores: FloatArray) -> FloatArray:
+    def tie_breaker(self, scores: FloatArray) -> FloatArray:
         """Scores that decide between exemplars whose calibrated scores are equal."""
         return scores
 

@@ -83,7 +83,7 @@ class SigmoidCalibrator(ScoreCalibrator):
     def _calibrate(self, scores: FloatArray) -> FloatArray:
         return apply_sigmoids(scores, self.sigmoids_, self.muted_)
 
-    def _tie_breaker(self, scores: FloatArray) -> FloatArray:
+    def tie_breaker(self, scores: FloatArray) -> FloatArray:
         return sigmoid_arguments(scores, self.sigmoids_)
 
 

@@ -161,7 +161,7 @@ class JointCalibrator(ScoreCalibrator):
     def _accept(self, scores: FloatArray) -> NDArray[np.bool_]:
         return any_accepts(scores, self.thresholds_)
 
-    def _tie_breaker(self, scores: FloatArray) -> FloatArray:
+    def tie_breaker(self, scores: FloatArray) -> FloatArray:
         return scores - self.thresholds_
 
 

@@ -117,21 +117,6 @@ def sigmoid_arguments(scores: FloatArray, sigmoids: _Array) -> _Array:
     return sigmoids[:, 0] * (scores - sigmoids[:, 1])
 
 
-def squared_error(slope: float, centre: float, positives: FloatArray, negatives: FloatArray) -> float:
-    """The criterion "least_squares": mean squared error + 1e-6 slope^2."""
-    errors = (1.0 - expit(slope * (positives - centre)), expit(slope * (negatives - centre)))
-    return float(np.mean(np.concatenate(errors) ** 2) + SLOPE_PENALTY * slope**2)
-
-
-def log_loss(slope: float, centre: float, positives: FloatArray, negatives: FloatArray) -> float:
-    """The criterion "platt": total cross-entropy to Platt's targets (N+ + 1) / (N+ + 2) and 1 / (N- + 2)."""
-    total = 0.0
-    for scores, target in zip((positives, negatives), _platt_targets(len(positives), len(negatives)), strict=True):
-        arguments = slope * (scores - centre)
-        total += float(np.sum(np.logaddexp(0.0, arguments) - target * arguments))
-    return total
-
-
 def in_threads(function: Callable[[int], _T], n: int, n_jobs: int | None) -> list[_T]:
     """`function` of 0 .. n - 1, in that order, computed in `n_jobs` threads (None: a few per core)."""
     if n_jobs == 1:

@@ -1,24 +1,20 @@
-"""Calibrators of the other kinds, and small sets of named arrays in general, as safetensors files.
+"""Calibrators of the other kinds as safetensors files.
 
 In: a fitted sigmoid, isotonic or affine calibrator. Out: a file, and from it a calibrator that scores as the saved one.
-`save_arrays` and `load_arrays` are what that takes: a format, a version, names, dtypes and shapes that are checked.
 Absent on purpose: joint calibrations and co-occurrence, which are JSON (`calibrations`); pickle.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.files import atomic_write
-from eesvm._support.tensors import read_tensors, tensor_bytes
+from eesvm._support.tensors import check_shapes, read_arrays, write_arrays
 from eesvm._support.validation import InputError
-from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.calibrators.independent import (
     AffineCalibrator,
@@ -52,12 +48,12 @@ def save_calibrator(path: str | os.PathLike[str], name: str, calibrator: ScoreCa
         }
     elif isinstance(calibrator, AffineCalibrator):
         arrays |= {"scale": calibrator.scale_, "offset": calibrator.offset_}
-    save_arrays(path, FORMAT, FORMAT_VERSION, arrays, {"calibrator": name})
+    write_arrays(path, FORMAT, FORMAT_VERSION, arrays, {"calibrator": name})
 
 
 def load_calibrator(path: str | os.PathLike[str], name: str, n_exemplars: int) -> ScoreCalibrator:
     """The calibrator of the kind `name` for so many exemplars, from a file that `save_calibrator` wrote."""
-    arrays, metadata = load_arrays(path, FORMAT, FORMAT_VERSION, {"n_exemplars": np.dtype(np.int64)} | _ARRAYS[name])
+    arrays, metadata = read_arrays(path, FORMAT, FORMAT_VERSION, {"n_exemplars": np.dtype(np.int64)} | _ARRAYS[name])
     if metadata.get("calibrator") != name:
         raise InputError(f"{path}: `calibrator` must be {name}, got {metadata.get('calibrator')!r}")
     if arrays["n_exemplars"].tolist() != [n_exemplars]:
@@ -90,47 +86,3 @@ def _made(file: Path, name: str, arrays: dict[str, NDArray[Any]], n: int) -> Sco
         affine.muted_ = np.isneginf(affine.offset_)
         return affine
     return Uncalibrated()
-
-
-def save_arrays(
-    path: str | os.PathLike[str],
-    format_name: str,
-    version: int,
-    arrays: Mapping[str, NDArray[Any]],
-    metadata: Mapping[str, str] | None = None,
-) -> None:
-    """Write named arrays and texts as one safetensors file, whole or not at all."""
-    head = {"format": format_name, "format_version": str(version), "eesvm_version": __version__, **(metadata or {})}
-    with atomic_write(path) as handle:
-        handle.write(tensor_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()}, head))
-
-
-def load_arrays(
-    path: str | os.PathLike[str], format_name: str, version: int, expected: Mapping[str, np.dtype[Any]]
-) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """The arrays and texts that `save_arrays` wrote; they must have the expected names and dtypes, and no NaN."""
-    arrays, metadata = read_tensors(path)
-    if metadata.get("format") != format_name:
-        raise InputError(f'{path}: it must have "format": "{format_name}", got {metadata.get("format")!r}')
-    if metadata.get("format_version") != str(version):
-        found = metadata.get("format_version")
-        raise InputError(
-            f"{path}: `format_version` must be {version}, which this eesvm {__version__} reads, got {found!r}"
-        )
-    if set(arrays) != set(expected):
-        raise InputError(
-            f"{path}: it must hold the arrays {', '.join(sorted(expected))}, got {', '.join(sorted(arrays))}"
-        )
-    for name, dtype in expected.items():
-        if arrays[name].dtype != dtype:
-            raise InputError(f"{path}: `{name}` must be {dtype}, got {arrays[name].dtype}")
-        if dtype.kind == "f" and np.isnan(arrays[name]).any():
-            raise InputError(f"{path}: `{name}` holds a value that is NaN")
-    return arrays, metadata
-
-
-def check_shapes(file: Path, arrays: Mapping[str, NDArray[Any]], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse arrays of other shapes than these."""
-    for name, shape in shapes.items():
-        if arrays[name].shape != shape:
-            raise InputError(f"{file}: `{name}` must have shape {shape}, got {arrays[name].shape}")

@@ -14,11 +14,12 @@ import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._support.documents import Document, is_number, plain, write_json
 from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
@@ -71,7 +72,7 @@ def save_calibration(
     `load_calibration` reads a joint one, `load_cooccurrence` the other.
     """
     if isinstance(calibrator, CooccurrenceCalibrator) and hasattr(calibrator, "classes_"):
-        _write_json(path, _cooccurrence_content(calibrator, _names_to_save(calibrator, exemplar_names)))
+        write_json(path, _cooccurrence_content(calibrator, _names_to_save(calibrator, exemplar_names)))
         return
     if not isinstance(calibrator, JointCalibrator) or not hasattr(calibrator, "result_"):
         raise InputError("`calibrator` must be a fitted JointCalibrator or CooccurrenceCalibrator")
@@ -89,10 +90,10 @@ def save_calibration(
         **_bounds_to_save(calibrator),
         "sigmoids": calibrator.sigmoids_.tolist() if calibrator.sigmoid else None,
         "muted": calibrator.muted_.tolist() if calibrator.sigmoid else None,
-        "parameters": {name: _plain(getattr(calibrator, name)) for name in _PARAMETERS},
+        "parameters": {name: plain(getattr(calibrator, name)) for name in _PARAMETERS},
         "result": _summary(calibrator.result_),
     }
-    _write_json(path, content)
+    write_json(path, content)
 
 
 def load_calibration(path: str | os.PathLike[str]) -> JointCalibrator:
@@ -105,13 +106,13 @@ def load_calibration(path: str | os.PathLike[str]) -> JointCalibrator:
     file = Path(path)
     if file.is_dir():
         file = file / "calibration.json"
-    return _Reader(_load_json(file), file).calibrator()
+    return _Reader(file, _load_json(file)).calibrator()
 
 
 def load_cooccurrence(path: str | os.PathLike[str]) -> CooccurrenceCalibrator:
     """The co-occurrence calibrator that `save_calibration` wrote; its `exemplar_names_` are the names, or None."""
     file = Path(path)
-    return _Reader(_load_json(file, COOCCURRENCE_FORMAT), file).cooccurrence()
+    return _Reader(file, _load_json(file, COOCCURRENCE_FORMAT)).cooccurrence()
 
 
 def fitted_calibrator(
@@ -132,12 +133,6 @@ def fitted_calibrator(
     return calibrator
 
 
-def _write_json(path: str | os.PathLike[str], content: dict[str, Any]) -> None:
-    with atomic_write(path, text=True) as handle:
-        json.dump(content, handle, indent=1, allow_nan=False, ensure_ascii=False)
-        handle.write("\n")
-
-
 def _cooccurrence_content(calibrator: CooccurrenceCalibrator, names: list[str] | None) -> dict[str, Any]:
     rows, columns = np.nonzero(calibrator.matrix_)
     return {
@@ -153,7 +148,7 @@ def _cooccurrence_content(calibrator: CooccurrenceCalibrator, names: list[str] |
         "rows": rows.tolist(),
         "columns": columns.tolist(),
         "values": calibrator.matrix_[rows, columns].tolist(),
-        "parameters": {name: _plain(value) for name, value in calibrator.get_params(deep=False).items()},
+        "parameters": {name: plain(value) for name, value in calibrator.get_params(deep=False).items()},
     }
 
 
@@ -192,10 +187,6 @@ def _plain_labels(classes: NDArray[Any]) -> list[Any]:
     return labels
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _summary(result: CalibrationResult) -> dict[str, Any]:
     n_positives = result.statistics.get("n_positives", len(result.assignment))
     return {
@@ -211,7 +202,7 @@ def _summary(result: CalibrationResult) -> dict[str, Any]:
         "n_exemplars": len(result.thresholds),
         "n_redundant": result.n_redundant,
         "n_positives": int(n_positives),
-        "n_negatives": _plain(result.statistics.get("n_negatives")),
+        "n_negatives": plain(result.statistics.get("n_negatives")),
         "history": [[float(value) for value in point] for point in result.history],
     }
 
@@ -246,35 +237,20 @@ def _refuse_constant(text: str) -> float:
     raise ValueError(f"the number {text} has no place in it")
 
 
-class _Reader:
-    """Checks one field after the other; a complaint names the file and the field."""
-
-    def __init__(self, content: dict[str, Any], file: Path) -> None:
-        self.content, self.file = content, file
-
-    def version(self) -> None:
-        version = self.content.get("format_version")
-        if type(version) is not int or version != FORMAT_VERSION:
-            self.fail(
-                "format_version", f"must be {FORMAT_VERSION}, which this eesvm {__version__} reads, got {version!r}"
-            )
+class _Reader(Document):
+    """The calibrator of a file."""
 
     def cooccurrence(self) -> CooccurrenceCalibrator:
-        self.version()
+        self.check_version(self.content.get("format_version"), FORMAT_VERSION)
         n, n_learned = self.content.get("n_exemplars"), self.content.get("n_learned")
         if type(n) is not int or not 0 < n <= _MAX_MATRIX:
             self.fail("n_exemplars", f"must be a whole number from 1 to {_MAX_MATRIX:,}, got {n!r}")
-        if type(n_learned) is not int or n_learned < 0:
-            self.fail("n_learned", f"must be a whole number >= 0, got {n_learned!r}")
+        self.check_index("n_learned", n_learned, "a whole number")
         values = self.content.get("parameters")
-        names = tuple(CooccurrenceCalibrator().get_params())
-        if not isinstance(values, dict) or set(values) != set(names):
-            self.fail("parameters", f"must hold {', '.join(names)}")
+        self.check_object("parameters", values, CooccurrenceCalibrator().get_params())
         calibrator = CooccurrenceCalibrator(**values)
-        try:
+        with self.usable("parameters"):
             check_options(calibrator)
-        except InputError as error:
-            self.fail("parameters", f"cannot be used: {error}")
         calibrator.matrix_, calibrator.n_learned_ = self.matrix(n), n_learned
         calibrator.n_features_in_, calibrator.classes_ = n, self.classes()
         calibrator.exemplar_names_ = self.names(n)
@@ -291,7 +267,7 @@ class _Reader:
         for name, places in (("rows", rows), ("columns", columns)):
             if not all(type(each) is int and 0 <= each < n for each in places):
                 self.fail(name, f"must hold whole numbers from 0 to {n - 1}")
-        if not all(_is_number(value) and value >= 0 for value in values):
+        if not all(is_number(value) and value >= 0 for value in values):
             self.fail("values", "must hold numbers >= 0")
         if not len(rows) == len(columns) == len(values):
             self.fail("values", f"must be as many as rows and columns, {len(rows)} and {len(columns)}")
@@ -300,16 +276,14 @@ class _Reader:
         return matrix
 
     def calibrator(self) -> JointCalibrator:
-        self.version()
+        self.check_version(self.content.get("format_version"), FORMAT_VERSION)
         thresholds = self.thresholds()
         n = len(thresholds)
         calibrator = JointCalibrator(**self.parameters())
-        try:
-            options = ("method", "time_limit", "gap", "min_recall", "random_state", "n_jobs", "node_limit")
+        options = ("method", "time_limit", "gap", "min_recall", "random_state", "n_jobs", "node_limit")
+        with self.usable("parameters"):
             check_search_options(**{name: getattr(calibrator, name) for name in options})
             check_sigmoid_options(calibrator)
-        except InputError as error:
-            self.fail("parameters", f"cannot be used: {error}")
         sigmoids, muted = self.sigmoids(n) if calibrator.sigmoid else (None, None)
         fitted_calibrator(calibrator, self.result(thresholds), sigmoids, muted, self.classes())
         names = self.names(n)
@@ -327,7 +301,7 @@ class _Reader:
         values = self.content.get("thresholds")
         if not isinstance(values, list) or not values:
             self.fail("thresholds", "must be a list with one entry per exemplar")
-        if not all(value is None or value == "-inf" or _is_number(value) for value in values):
+        if not all(value is None or value == "-inf" or is_number(value) for value in values):
             self.fail("thresholds", 'must hold finite numbers, "-inf", and null for redundant exemplars')
         return self.narrow("thresholds", [math.inf if value is None else float(value) for value in values], dtype)
 
@@ -338,7 +312,7 @@ class _Reader:
             values = self.content.get(name, [None] * n)
             if not isinstance(values, list) or len(values) != n:
                 self.fail(name, f"must be a list of {n} entries")
-            if not all(value is None or value in ("inf", "-inf") or _is_number(value) for value in values):
+            if not all(value is None or value in ("inf", "-inf") or is_number(value) for value in values):
                 self.fail(name, 'must hold finite numbers, "inf", "-inf", and null for no bound')
             sides.append(self.narrow(name, [none if v is None else float(v) for v in values], str(thresholds.dtype)))
         if (sides[0] > sides[1]).any():
@@ -358,7 +332,7 @@ class _Reader:
         rows, muted = self.content.get("sigmoids"), self.content.get("muted")
         if not isinstance(rows, list) or len(rows) != n:
             self.fail("sigmoids", f"must be a list of {n} pairs of finite numbers")
-        if not all(isinstance(row, list) and len(row) == 2 and all(map(_is_number, row)) for row in rows):
+        if not all(isinstance(row, list) and len(row) == 2 and all(map(is_number, row)) for row in rows):
             self.fail("sigmoids", f"must be a list of {n} pairs of finite numbers")
         if not isinstance(muted, list) or len(muted) != n or not all(isinstance(value, bool) for value in muted):
             self.fail("muted", f"must be a list of {n} booleans")
@@ -366,12 +340,11 @@ class _Reader:
 
     def parameters(self) -> dict[str, Any]:
         values = self.content.get("parameters")
-        if not isinstance(values, dict) or set(values) != set(_PARAMETERS):
-            self.fail("parameters", f"must hold {', '.join(_PARAMETERS)}")
+        self.check_object("parameters", values, _PARAMETERS)
         if not isinstance(values["sigmoid"], bool):
             self.fail("parameters.sigmoid", f"must be true or false, got {values['sigmoid']!r}")
         for name, value in values.items():
-            if not (value is None or isinstance(value, str | bool) or _is_number(value)):
+            if not (value is None or isinstance(value, str | bool) or is_number(value)):
                 self.fail(f"parameters.{name}", "must be a number, a text, true, false or null")
         return values
 
@@ -380,20 +353,18 @@ class _Reader:
         if not isinstance(values, dict):
             self.fail("result", "must be an object")
         for name in ("loss", "lower_bound", "recall", "n_nodes", "seconds", "n_positives"):
-            if not _is_number(values.get(name)) or values[name] < 0:
+            if not is_number(values.get(name)) or values[name] < 0:
                 self.fail(f"result.{name}", f"must be a number >= 0, got {values.get(name)!r}")
         for name in ("n_nodes", "n_positives", "n_negatives"):
-            if type(values.get(name)) is not int or values[name] < 0:
-                self.fail(f"result.{name}", f"must be a whole number >= 0, got {values.get(name)!r}")
+            self.check_index(f"result.{name}", values.get(name), "a whole number")
         if values["recall"] > 1 or values["lower_bound"] > values["loss"]:
             self.fail("result", "must have recall <= 1 and lower_bound <= loss")
         min_recall = values.get("min_recall", self.content["parameters"]["min_recall"])
-        if not _is_number(min_recall) or not 0 < min_recall <= 1:
+        if not is_number(min_recall) or not 0 < min_recall <= 1:
             self.fail("result.min_recall", f"must be a number > 0 and <= 1, got {min_recall!r}")
         if values.get("status") not in _STATUSES:
             self.fail("result.status", f"must be one of {', '.join(_STATUSES)}, got {values.get('status')!r}")
-        if not isinstance(values.get("method"), str):
-            self.fail("result.method", f"must be a text, got {values.get('method')!r}")
+        self.check_text("result.method", values.get("method"))
         return CalibrationResult(
             thresholds=thresholds,
             loss=float(values["loss"]),
@@ -412,7 +383,7 @@ class _Reader:
     def history(self, points: Any) -> list[tuple[float, float, float]]:
         """Seconds, loss and lower bound; files of earlier versions have none."""
         is_list = isinstance(points, list) and all(isinstance(point, list) and len(point) == 3 for point in points)
-        if not is_list or not all(_is_number(value) and value >= 0 for point in points for value in point):
+        if not is_list or not all(is_number(value) and value >= 0 for point in points for value in point):
             self.fail("result.history", "must be a list of triples of numbers >= 0")
         return [(float(seconds), float(loss), float(bound)) for seconds, loss, bound in points]
 
@@ -420,7 +391,7 @@ class _Reader:
         values = self.content.get("classes")
         if not isinstance(values, list) or len(values) != 2 or values[0] == values[1]:
             self.fail("classes", "must be a list of two different labels")
-        if not all(isinstance(value, str | bool) or _is_number(value) for value in values):
+        if not all(isinstance(value, str | bool) or is_number(value) for value in values):
             self.fail("classes", "must hold numbers, texts or booleans")
         if len({isinstance(value, str) for value in values}) > 1:
             self.fail("classes", "must be two numbers or two texts")
@@ -441,15 +412,3 @@ class _Reader:
         if len(set(values)) < n:
             self.fail("exemplar_names", "holds a name twice")
         return values
-
-    def fail(self, field: str, rule: str) -> NoReturn:
-        raise InputError(f"{self.file}: `{field}` {rule}")
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # an integer with hundreds of digits
-        return False

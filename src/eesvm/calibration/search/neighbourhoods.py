@@ -30,12 +30,6 @@ _KICK_NOISE, _KICK_SPREAD = 1.0, 1.0  # how much costs and urgencies are blurred
 _LEEWAY = 20  # negatives' worth of loss that never makes a move hopeless: small losses are lumpy
 
 
-def quick_cover(ranked: RankedProblem, run: Run | None = None) -> tuple[NDArray[np.int32], float]:
-    """Feasible levels and their loss, without search: the hardest positives first, each as cheaply as can be."""
-    search = NeighbourhoodSearch(ranked, run=run)
-    return search.best_levels, search.best_loss
-
-
 class NeighbourhoodSearch:
     """Levels that get better with every `step`.
 

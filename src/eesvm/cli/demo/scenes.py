@@ -30,7 +30,8 @@ from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_table import StageProgress, describe_windows, propose_windows
-from eesvm.experiments.tables.detections import JOINT_SIGMOID, Hit, Rule, RuleResult, judge_rules, transfer_choices
+from eesvm.experiments.tables.detections import Hit, Rule, RuleResult, judge_rules, transfer_choices
+from eesvm.experiments.tables.windows import Method
 from eesvm.images.files import write_image
 from eesvm.metrics import break_down_errors, evaluate_detections
 from eesvm.metrics.detection_files import write_detections
@@ -110,7 +111,7 @@ def _judge(
             regressor=model.regressor,
         )
         results[model.class_name] = found
-        best = next(one for one in found if one.rule == JOINT_SIGMOID)
+        best = next(one for one in found if one.rule == Method.JOINT_SIGMOID)
         described = _describe(model.annotations, train, detector.descriptor_)
         transfers.append(transfer_choices(windows, model.exemplars, described, model.annotations, best))
     return Judged(
@@ -166,7 +167,7 @@ def _write(folder: Path, detector: ExemplarDetector, test: Dataset, judged: Judg
 
 def _shown_hits(results: Sequence[RuleResult]) -> list[Hit]:
     """Hits of different exemplars, spread over all that were found."""
-    hits = next(one for one in results if one.rule == JOINT_SIGMOID).hits
+    hits = next(one for one in results if one.rule == Method.JOINT_SIGMOID).hits
     first = {hit.exemplars[0]: hit for hit in reversed(hits)}
     different = [first[exemplar] for exemplar in sorted(first)]
     places = np.linspace(0, len(different) - 1, min(_PER_CLASS, len(different))).round().astype(int)

@@ -11,18 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from eesvm.cli.console import amount, percent
-from eesvm.experiments.tables.detections import (
-    AFFINE,
-    COOCCURRENCE,
-    ISOTONIC,
-    JOINT,
-    JOINT_SIGMOID,
-    NO_CALIBRATION,
-    SIGMOID,
-    SINGLE_SVM,
-    RuleResult,
-)
+from eesvm._support.amounts import amount, percent, thousands
+from eesvm.experiments.paper import PAPER_TABLES
+from eesvm.experiments.tables.detections import RuleResult
+from eesvm.experiments.tables.windows import Method
 from eesvm.metrics import DetectionReport, ErrorBreakdown
 from eesvm.report.data import Section
 from eesvm.report.static_page import Picture, Table
@@ -42,17 +34,6 @@ TABLE_HEADER = (
     "paper: detection AP",
 )
 
-# Tables 1 to 3 of the paper: means of ten classes of ILSVRC.
-_PAPER = {
-    NO_CALIBRATION: ("195k", "", ""),
-    SIGMOID: ("80k", "42.7", "27.3"),
-    JOINT: ("57k", "", ""),
-    JOINT_SIGMOID: ("55k", "45.0", "30.6"),
-    ISOTONIC: ("63k", "43.7", "27.2"),
-    AFFINE: ("65k", "44.1", "30.5"),
-    COOCCURRENCE: ("", "", ""),
-    SINGLE_SVM: ("341k", "44.0", "37.0"),
-}
 _ROAD = (
     "Windows were proposed by selective search and described by a network that has never seen these scenes. Every "
     "object of the training scenes became an exemplar: one linear SVM that tells it from the rest of the training "
@@ -112,7 +93,7 @@ def table_rows(results: Mapping[str, Sequence[RuleResult]]) -> list[list[str]]:
             float(np.mean([getattr(one, name) for one in same]))
             for name in ("recall", "false_positives", "window_ap", "detection_ap")
         )
-        winners = "" if same[0].rule == SINGLE_SVM else f"{sum(one.n_winners for one in same)}"
+        winners = "" if same[0].rule == Method.SINGLE_SVM else f"{sum(one.n_winners for one in same)}"
         rows.append(
             [
                 same[0].rule,
@@ -121,10 +102,17 @@ def table_rows(results: Mapping[str, Sequence[RuleResult]]) -> list[list[str]]:
                 f"{100 * window_ap:.1f}",
                 f"{100 * detection_ap:.1f}",
                 winners,
-                *_PAPER.get(same[0].rule, ("", "", "")),
+                *_paper_cells(same[0].rule),
             ]
         )
     return rows
+
+
+def _paper_cells(rule: str) -> list[str]:
+    """Tables 1 to 3 of the paper: means of ten classes of ILSVRC."""
+    rows = (PAPER_TABLES[number].rows.get(rule) for number in (1, 2, 3))
+    forms = (thousands, "{:.1f}".format, "{:.1f}".format)
+    return ["" if row is None else form(row.mean) for row, form in zip(rows, forms, strict=True)]
 
 
 def search_table(results: Mapping[str, Sequence[RuleResult]]) -> tuple[tuple[str, ...], list[list[str]]]:
@@ -132,7 +120,7 @@ def search_table(results: Mapping[str, Sequence[RuleResult]]) -> tuple[tuple[str
     header = ("class", "exemplars", "redundant", "loss", "lower bound", "gap", "status", "seconds")
     rows = []
     for name, of_class in results.items():
-        found = next(one for one in of_class if one.rule == JOINT_SIGMOID)
+        found = next(one for one in of_class if one.rule == Method.JOINT_SIGMOID)
         search = found.search
         rows.append(
             [

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+from eesvm._support.amounts import amount, percent
 from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.tables.examples import DigitExample
 from eesvm.calibration.tables.fit import score_rows
-from eesvm.cli.console import amount, percent, result_facts
+from eesvm.cli.console import result_facts
 from eesvm.cli.outputs import COMPARISON_HEADER, Comparison, comparison_rows
 from eesvm.experiments.tables.windows import ACROSS_IMAGES, OWN_IMAGE
 from eesvm.report.static_page import DemoPage, Pair, Picture, Section, Table

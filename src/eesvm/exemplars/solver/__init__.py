@@ -18,7 +18,7 @@ margin of some exemplar is grown until none outside violates one:
 Absent on purpose: descriptors, images, and what a negative is.
 """
 
-from eesvm.exemplars.solver.problem import LOSSES, Budget, Margins, Objective, Problem, Solution
+from eesvm.exemplars.solver.problem import LOSSES, Budget, Margins, Objective, Solution, TrainingProblem
 from eesvm.exemplars.solver.solve import solve_together
 
-__all__ = ["LOSSES", "Budget", "Margins", "Objective", "Problem", "Solution", "solve_together"]
+__all__ = ["LOSSES", "Budget", "Margins", "Objective", "Solution", "TrainingProblem", "solve_together"]

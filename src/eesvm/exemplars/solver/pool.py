@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from eesvm._support.threads import Workers
 from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.hinge import Share, combine, descend_hinge, floats_of_a_part
-from eesvm.exemplars.solver.problem import F64, Budget, Integers, Problem
+from eesvm.exemplars.solver.problem import F64, Budget, Integers, TrainingProblem
 from eesvm.exemplars.solver.scan import MAX_ROWS, Look, Scan, scan
 from eesvm.exemplars.solver.squared_hinge import amplification, descend_squared, mean_hessian_inverse
 
@@ -39,7 +39,7 @@ class Start:
 class Pool:
     """State of the exemplars of a problem; `members` are their numbers among all that are trained."""
 
-    def __init__(self, problem: Problem, members: NDArray[np.intp], budget: Budget, n_threads: int) -> None:
+    def __init__(self, problem: TrainingProblem, members: NDArray[np.intp], budget: Budget, n_threads: int) -> None:
         multiplier = problem.objective.bias_multiplier
         n, d = problem.positives.shape
         self.problem, self.members = problem, members

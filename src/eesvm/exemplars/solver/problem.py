@@ -1,6 +1,6 @@
 """The question and the shape of an answer: dataclasses of arrays that have been checked.
 
-In: positives, negatives and a criterion. Out: `Problem` for the solver, `Solution` from it.
+In: positives, negatives and a criterion. Out: `TrainingProblem` for the solver, `Solution` from it.
 Absent on purpose: solving; checking what a user passed, which is done in `exemplars`.
 """
 
@@ -44,7 +44,7 @@ class Margins:
 
 
 @dataclass(frozen=True)
-class Problem:
+class TrainingProblem:
     """Exemplars that are trained together."""
 
     positives: F32  # (E, d)
@@ -61,10 +61,10 @@ class Problem:
         spread = self.positives - self.positives.mean(axis=0)
         return self.objective.positive_cost * float(np.einsum("nd,nd->n", spread, spread).mean()) < 1
 
-    def part(self, members: NDArray[np.intp]) -> Problem:
+    def part(self, members: NDArray[np.intp]) -> TrainingProblem:
         """The same for some of the exemplars."""
         margins = Margins(self.margins.positives[members], self.margins.negatives)
-        return Problem(
+        return TrainingProblem(
             self.positives[members],
             self.negatives,
             self.objective,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from eesvm._support.compile import kernel
 from eesvm._support.threads import Workers
 from eesvm.exemplars.rows import F32
-from eesvm.exemplars.solver.problem import F64, Integers, Problem
+from eesvm.exemplars.solver.problem import F64, Integers, TrainingProblem
 
 MAX_ROWS = 2048  # scored together
 _WORTH_SKIPPING = 0.7  # of a block must stay out at most, for a copy of the rest to pay
@@ -43,7 +43,7 @@ class Look:
 
 
 def scan(
-    problem: Problem, weights: F32, is_pooled: NDArray[np.bool_], groups: Integers, look: Look, workers: Workers
+    problem: TrainingProblem, weights: F32, is_pooled: NDArray[np.bool_], groups: Integers, look: Look, workers: Workers
 ) -> Scan:
     """Look at all negatives with `weights` (n, d + 1) of exemplars from `groups` (n,)."""
     n, margins = len(weights), problem.margins.negatives

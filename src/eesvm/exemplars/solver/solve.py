@@ -1,6 +1,6 @@
 """The loop: descend over the pool, look at all negatives, take in the violators, until there are none.
 
-In: a `Problem`, a tolerance, a memory budget. Out: a `Solution` whose duality gaps are measured over all negatives.
+In: a `TrainingProblem`, a tolerance, a memory budget. Out: a `Solution` with duality gaps over all negatives.
 Exemplars that are alike start from the SVM of their mean, which takes hardly any time to train and finds most of the
 pool. Where the pool would outgrow the budget, the exemplars that are not done are split in two halves, each with a pool
 of its own. A negative that supports nobody is dropped in the first rounds only; later the pool just grows, so that it
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from eesvm._support.threads import Workers
 from eesvm._support.validation import InputError
 from eesvm.exemplars.solver.pool import Pool, Start
-from eesvm.exemplars.solver.problem import Budget, Margins, Problem, Solution
+from eesvm.exemplars.solver.problem import Budget, Margins, Solution, TrainingProblem
 from eesvm.exemplars.solver.scan import Scan
 
 _FIRST_VIOLATORS = 8  # per exemplar, in the first scan; twice as many in every further one
@@ -35,7 +35,7 @@ Progress = Callable[[int, int], object]
 
 
 def solve_together(
-    problem: Problem, tol: float, budget: Budget, workers: Workers, progress: Progress | None = None
+    problem: TrainingProblem, tol: float, budget: Budget, workers: Workers, progress: Progress | None = None
 ) -> Solution:
     """Train all exemplars of a problem; `progress` receives (exemplars done, scans so far)."""
     n = len(problem.positives)
@@ -52,7 +52,7 @@ def solve_together(
 class _Training:
     """What has been learned so far, about all exemplars."""
 
-    def __init__(self, problem: Problem, tol: float, workers: Workers, progress: Progress | None) -> None:
+    def __init__(self, problem: TrainingProblem, tol: float, workers: Workers, progress: Progress | None) -> None:
         n, d = problem.positives.shape
         self.tol, self.workers, self.progress = tol, workers, progress
         self.weights, self.biases = np.zeros((n, d), dtype=np.float32), np.zeros(n, dtype=np.float32)
@@ -147,7 +147,7 @@ def _halves(pool: Pool, waiting: NDArray[np.intp], n_new: int) -> Iterator[Pool]
         part.release()
 
 
-def _common_start(problem: Problem, tol: float, budget: Budget, workers: Workers) -> tuple[Start, int]:
+def _common_start(problem: TrainingProblem, tol: float, budget: Budget, workers: Workers) -> tuple[Start, int]:
     """The negatives and duals of the mean exemplar, trained, and the memory that its pool took."""
     mean = problem.positives.mean(axis=0, keepdims=True)
     margins = Margins(problem.margins.positives.mean(keepdims=True), problem.margins.negatives)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from eesvm._support.amounts import rough_duration
 from eesvm.experiments.claims.rules import (
     CONFIRMED,
     NOT_CONFIRMED,
@@ -35,9 +36,8 @@ from eesvm.experiments.paper import (
 )
 from eesvm.experiments.reproduction.results import FULL, HOG, SMALL, Results
 from eesvm.experiments.search_study.pruning import ALGORITHM1, TINY, PruningStudy
-from eesvm.experiments.search_study.tables import duration
 from eesvm.experiments.tables.estimates import Estimate, Sample, log_ratio, split_estimate
-from eesvm.experiments.tables.windows import JOINT, JOINT_SIGMOID, SIGMOID
+from eesvm.experiments.tables.windows import Method
 
 LEVEL_MARGIN = 1.0  # points of AP within which two methods are level
 FEW_SECONDS = 60.0  # "just a few seconds"
@@ -71,7 +71,7 @@ def fewer(stage: str, method: str, other: str) -> Find:
 
 
 def _false_positives(results: Results, stage: str, method: str) -> Sample | None:
-    return results.mean(stage, method, "accepted" if method == JOINT else "false_positives")
+    return results.mean(stage, method, "accepted" if method == Method.JOINT else "false_positives")
 
 
 def gain(stage: str, method: str, other: str, measure: str, other_stage: str | None = None) -> Find:
@@ -101,7 +101,9 @@ def in_classes(measure: str, allowed_share: float) -> Find:
         results = evidence.results
         differences = {}
         for name in results.classes:
-            own, other = (results.sample(SMALL, method, measure, name) for method in (JOINT_SIGMOID, SIGMOID))
+            own, other = (
+                results.sample(SMALL, method, measure, name) for method in (Method.JOINT_SIGMOID, Method.SIGMOID)
+            )
             if own is not None and other is not None:
                 differences[name] = 100 * (own - other).estimate().value
         return judge_classes(differences, "", allowed_share)
@@ -111,7 +113,7 @@ def in_classes(measure: str, allowed_share: float) -> Find:
 
 def recall(stage: str) -> Find:
     def find(evidence: Evidence) -> Finding:
-        sample = evidence.results.mean(stage, JOINT, "recall")
+        sample = evidence.results.mean(stage, Method.JOINT, "recall")
         estimate = None if sample is None else sample.estimate().scaled(100.0)
         return judge_at_least(estimate, " %", PAPER_TABLES[4].rows[RECALL].mean)
 
@@ -126,7 +128,7 @@ def of_features(find: Find) -> Find:
 
 def twice_as_good(evidence: Evidence) -> Finding:
     """The mean with CNN descriptors less twice that with HOG: claimed not to be negative."""
-    cnn, hog = (evidence.results.mean(stage, SIGMOID, "detection_ap") for stage in (FULL, HOG))
+    cnn, hog = (evidence.results.mean(stage, Method.SIGMOID, "detection_ap") for stage in (FULL, HOG))
     if cnn is None or hog is None:
         return judge_at_least(None, "", 0.0)
     found = judge_at_least((cnn - hog - hog).estimate().scaled(100.0), f"{_POINTS}, CNN less twice HOG", 0.0)
@@ -135,7 +137,7 @@ def twice_as_good(evidence: Evidence) -> Finding:
 
 
 def redundant(evidence: Evidence) -> Finding:
-    sample = evidence.results.redundant_share(SMALL, JOINT_SIGMOID, largest=True)
+    sample = evidence.results.redundant_share(SMALL, Method.JOINT_SIGMOID, largest=True)
     estimate = None if sample is None else sample.estimate().scaled(100.0)
     return judge_at_least(estimate, " % in the class with the most", 100 * REDUNDANT_SHARE)
 
@@ -152,7 +154,7 @@ def global_optimum(evidence: Evidence) -> Finding:
         row.search
         for part in evidence.results.of(SMALL)
         for row in part.rows
-        if row.method == JOINT_SIGMOID and row.search
+        if row.method == Method.JOINT_SIGMOID and row.search
     ]
     if not searches:
         return untested("there was no joint search")
@@ -217,10 +219,11 @@ def exhaustive(evidence: Evidence) -> Finding:
     slowest = max(search.seconds for search in tiny)
     is_so = estimate >= EXHAUSTIVE_SECONDS and slowest <= FEW_SECONDS and all(s.is_finished for s in tiny)
     note = (
-        f"at least {duration(EXHAUSTIVE_SECONDS)} against at most {FEW_SECONDS:g} s; the whole tree is an estimate by "
-        "nodes per second, and nobody could wait for it: the paper's search of 15 h must have been cut short somehow"
+        f"at least {rough_duration(EXHAUSTIVE_SECONDS)} against at most {FEW_SECONDS:g} s; the whole tree is an "
+        "estimate by nodes per second, and nobody could wait for it: the paper's search of 15 h must have been cut "
+        "short somehow"
     )
-    measured = f"{duration(estimate)} against {duration(slowest)}"
+    measured = f"{rough_duration(estimate)} against {rough_duration(slowest)}"
     return Finding(CONFIRMED if is_so else NOT_CONFIRMED, NUMBER, measured, note)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from eesvm._support.amounts import thousands
 from eesvm.experiments.claims.measurements import (
     Evidence,
     Find,
@@ -47,15 +48,7 @@ from eesvm.experiments.paper import (
 from eesvm.experiments.reproduction.results import FULL, HOG, SMALL
 from eesvm.experiments.search_study.pruning import TINY
 from eesvm.experiments.tables.files import Cell, Column, ResultTable, TableRow
-from eesvm.experiments.tables.windows import (
-    AFFINE,
-    ISOTONIC,
-    JOINT,
-    JOINT_SIGMOID,
-    NO_CALIBRATION,
-    SIGMOID,
-    SINGLE_SVM,
-)
+from eesvm.experiments.tables.windows import Method
 
 VERDICTS = (CONFIRMED, NOT_CONFIRMED, UNTESTED)
 
@@ -98,13 +91,9 @@ def claims_table(judged: Judged, with_values: bool = False) -> ResultTable:
     return ResultTable("claims", "What the paper claims", "claim", tuple(columns), tuple(rows), notes)
 
 
-def _thousands(value: float) -> str:
-    return f"{value / 1000:.0f}k"
-
-
 def _paper_fewer(number: int, method: str, other: str) -> str:
     own, reference = (PAPER_TABLES[number].rows[each].mean for each in (method, other))
-    return f"{own / reference:.2f} times as many ({_thousands(own)} against {_thousands(reference)})"
+    return f"{own / reference:.2f} times as many ({thousands(own)} against {thousands(reference)})"
 
 
 def _paper_gain(number: int, method: str, other: str) -> str:
@@ -123,18 +112,19 @@ def _claims() -> Iterator[Claim]:
 def _window_claims() -> Iterator[Claim]:
     for text, method, other, where in (
         ("Independent sigmoids give far fewer false positives than no calibration",
-         SIGMOID, NO_CALIBRATION, "5.3, table 1"),
+         Method.SIGMOID, Method.NO_CALIBRATION, "5.3, table 1"),
         ("Joint thresholds give fewer false positives than independent sigmoids",
-         JOINT, SIGMOID, "abstract (i), 5.3, table 1"),
+         Method.JOINT, Method.SIGMOID, "abstract (i), 5.3, table 1"),
         ("Joint calibration with sigmoid gives fewer false positives than independent sigmoids",
-         JOINT_SIGMOID, SIGMOID, "abstract (i), 5.3, table 1"),
-        ("The sigmoid brings joint calibration another small boost", JOINT_SIGMOID, JOINT, "5.3, table 1"),
+         Method.JOINT_SIGMOID, Method.SIGMOID, "abstract (i), 5.3, table 1"),
+        ("The sigmoid brings joint calibration another small boost",
+         Method.JOINT_SIGMOID, Method.JOINT, "5.3, table 1"),
         ("Joint calibration gives fewer false positives than isotonic regression",
-         JOINT_SIGMOID, ISOTONIC, "5.3, table 1"),
+         Method.JOINT_SIGMOID, Method.ISOTONIC, "5.3, table 1"),
         ("Joint calibration gives fewer false positives than affine calibration",
-         JOINT_SIGMOID, AFFINE, "5.3, table 1"),
+         Method.JOINT_SIGMOID, Method.AFFINE, "5.3, table 1"),
         ("Joint calibration gives fewer false positives than a single SVM",
-         JOINT_SIGMOID, SINGLE_SVM, "5.3, table 1"),
+         Method.JOINT_SIGMOID, Method.SINGLE_SVM, "5.3, table 1"),
     ):  # fmt: skip
         yield Claim(where, text, _paper_fewer(1, method, other), fewer(SMALL, method, other))
     yield Claim(
@@ -144,16 +134,16 @@ def _window_claims() -> Iterator[Claim]:
         recall(SMALL),
     )
     for name, other in (
-        ("independent sigmoids", SIGMOID),
-        ("isotonic regression", ISOTONIC),
-        ("affine calibration", AFFINE),
-        ("a single SVM", SINGLE_SVM),
+        ("independent sigmoids", Method.SIGMOID),
+        ("isotonic regression", Method.ISOTONIC),
+        ("affine calibration", Method.AFFINE),
+        ("a single SVM", Method.SINGLE_SVM),
     ):
         yield Claim(
             "5.3, table 2",
             f"Joint calibration has a higher window AP than {name}",
-            _paper_gain(2, JOINT_SIGMOID, other),
-            gain(SMALL, JOINT_SIGMOID, other, "window_ap"),
+            _paper_gain(2, Method.JOINT_SIGMOID, other),
+            gain(SMALL, Method.JOINT_SIGMOID, other, "window_ap"),
         )
     yield Claim(
         "5.3, table 2",
@@ -168,8 +158,8 @@ def _detection_claims() -> Iterator[Claim]:
     yield Claim(
         "abstract (ii), 5.3, table 3, 6",
         "Joint calibration detects better than independent sigmoids",
-        _paper_gain(3, JOINT_SIGMOID, SIGMOID),
-        gain(SMALL, JOINT_SIGMOID, SIGMOID, "detection_ap"),
+        _paper_gain(3, Method.JOINT_SIGMOID, Method.SIGMOID),
+        gain(SMALL, Method.JOINT_SIGMOID, Method.SIGMOID, "detection_ap"),
     )
     yield Claim(
         where,
@@ -180,26 +170,26 @@ def _detection_claims() -> Iterator[Claim]:
     yield Claim(
         where,
         "Isotonic regression detects about as well as independent sigmoids",
-        _paper_gain(3, ISOTONIC, SIGMOID),
-        level(SMALL, ISOTONIC, SIGMOID, "detection_ap"),
+        _paper_gain(3, Method.ISOTONIC, Method.SIGMOID),
+        level(SMALL, Method.ISOTONIC, Method.SIGMOID, "detection_ap"),
     )
     yield Claim(
         where,
         "Affine calibration detects about as well as joint calibration",
-        _paper_gain(3, AFFINE, JOINT_SIGMOID),
-        level(SMALL, AFFINE, JOINT_SIGMOID, "detection_ap"),
+        _paper_gain(3, Method.AFFINE, Method.JOINT_SIGMOID),
+        level(SMALL, Method.AFFINE, Method.JOINT_SIGMOID, "detection_ap"),
     )
     yield Claim(
         where,
         "A single SVM (R-CNN) detects considerably better than joint calibration on CNN descriptors",
-        _paper_gain(3, SINGLE_SVM, JOINT_SIGMOID),
-        of_features(gain(SMALL, SINGLE_SVM, JOINT_SIGMOID, "detection_ap")),
+        _paper_gain(3, Method.SINGLE_SVM, Method.JOINT_SIGMOID),
+        of_features(gain(SMALL, Method.SINGLE_SVM, Method.JOINT_SIGMOID, "detection_ap")),
     )
     yield Claim(
         "5.3, citing the original EE-SVM",
         "On HOG descriptors an EE-SVM detects better than a single SVM",
         "much better",
-        gain(HOG, SIGMOID, SINGLE_SVM, "detection_ap"),
+        gain(HOG, Method.SIGMOID, Method.SINGLE_SVM, "detection_ap"),
     )
     yield Claim(
         "5.3, figure 7",
@@ -218,28 +208,30 @@ def _approximate_claims() -> Iterator[Claim]:
         recall(FULL),
     )
     for text, method, other in (
-        ("Approximate joint calibration gives fewer false positives than no calibration", JOINT, NO_CALIBRATION),
-        ("Approximate joint calibration gives fewer false positives than independent sigmoids", JOINT, SIGMOID),
-        ("Adding a sigmoid to it improves by a good margin", JOINT_SIGMOID, JOINT),
-    ):
+        ("Approximate joint calibration gives fewer false positives than no calibration",
+         Method.JOINT, Method.NO_CALIBRATION),
+        ("Approximate joint calibration gives fewer false positives than independent sigmoids",
+         Method.JOINT, Method.SIGMOID),
+        ("Adding a sigmoid to it improves by a good margin", Method.JOINT_SIGMOID, Method.JOINT),
+    ):  # fmt: skip
         yield Claim(where, text, _paper_fewer(4, method, other), fewer(FULL, method, other))
     yield Claim(
         "5.4, table 5",
         "Approximate joint calibration has a higher window AP than independent sigmoids",
-        _paper_gain(5, JOINT_SIGMOID, SIGMOID),
-        gain(FULL, JOINT_SIGMOID, SIGMOID, "window_ap"),
+        _paper_gain(5, Method.JOINT_SIGMOID, Method.SIGMOID),
+        gain(FULL, Method.JOINT_SIGMOID, Method.SIGMOID, "window_ap"),
     )
     yield Claim(
         "5.4, table 6",
         "With all training images, too, joint calibration detects better than independent calibration",
         _paper_gain(6, CNN_JOINT, CNN_INDEPENDENT),
-        of_features(gain(FULL, JOINT_SIGMOID, SIGMOID, "detection_ap")),
+        of_features(gain(FULL, Method.JOINT_SIGMOID, Method.SIGMOID, "detection_ap")),
     )
     yield Claim(
         "5.4, table 6",
         "CNN descriptors improve an EE-SVM hugely over HOG",
         _paper_gain(6, CNN_INDEPENDENT, HOG_INDEPENDENT),
-        of_features(gain(FULL, SIGMOID, SIGMOID, "detection_ap", other_stage=HOG)),
+        of_features(gain(FULL, Method.SIGMOID, Method.SIGMOID, "detection_ap", other_stage=HOG)),
     )
     yield Claim("5.4, table 6", "They double its mAP", "2.1 times", of_features(twice_as_good))
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from eesvm._support.documents import write_json
 from eesvm._support.files import atomic_write
 from eesvm._support.run_folder import NAME as RUN_NAME
 from eesvm._support.validation import InputError
@@ -99,9 +100,7 @@ def read_figures(root: Path, name: str) -> list[PaperFigure]:
 
 def _write_json(path: Path, content: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path, text=True) as handle:
-        json.dump(content, handle, indent=1, allow_nan=False, ensure_ascii=False)
-        handle.write("\n")
+    write_json(path, content)
 
 
 def _read_json(path: Path) -> Any:

@@ -20,7 +20,6 @@ from eesvm.experiments.reproduction.recipes import Recipe
 from eesvm.experiments.reproduction.results import Row
 from eesvm.experiments.reproduction.split_windows import Tables
 from eesvm.experiments.tables.detections import (
-    JOINT_SIGMOID,
     RANDOM,
     WINNER,
     RuleResult,
@@ -28,7 +27,8 @@ from eesvm.experiments.tables.detections import (
     judge_rules,
     regressor_of,
 )
-from eesvm.transfer.annotations import annotate
+from eesvm.experiments.tables.windows import Method
+from eesvm.transfer.annotations import annotate_all
 from eesvm.transfer.quality import MASK_IOU, NothingToCompareError, random_choice, transfer_quality
 
 WindowsOf = Callable[[DetectorOptions], Tables]
@@ -91,11 +91,11 @@ class ClassWork:
     def transfer_gain(self) -> dict[str, float]:
         """Mask IoU that winners of the joint calibration hand on, and random exemplars; empty without masks."""
         train, _ = self.windows_of(self.recipes[0].options)
-        joint = next(result for result in self.results() if result.rule == JOINT_SIGMOID)
+        joint = next(result for result in self.results() if result.rule == Method.JOINT_SIGMOID)
         hits = [hit for hit in joint.hits if hit.exemplars]
         if not hits:
             return {}
-        annotations = annotate(self.trained().instances, {record.image_id: record for record in train.records})
+        annotations = annotate_all(self.trained().instances, {record.image_id: record for record in train.records})
         instances = [hit.instance for hit in hits]
         choices = {
             WINNER: np.array([hit.exemplars[0] for hit in hits]),

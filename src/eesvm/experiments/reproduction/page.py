@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from eesvm._support.amounts import duration
 from eesvm._support.files import atomic_write
 from eesvm._support.run_folder import NAME as RUN_NAME
 from eesvm._support.version import __version__
-from eesvm.cli.console import duration
 from eesvm.detector.options import DetectorOptions
 from eesvm.experiments.claims.rules import CONFIRMED, NOT_CONFIRMED, RULES, UNTESTED
 from eesvm.experiments.claims.sheet import Judged, claims_table, summary

@@ -13,8 +13,8 @@ from typing import Any
 
 from eesvm.detector.options import PRESETS, DetectorOptions
 from eesvm.experiments.reproduction.results import FULL, HOG, SMALL
-from eesvm.experiments.tables.detections import COOCCURRENCE, JOINT_SIGMOID, PAPER_RULES, SIGMOID, Rule
-from eesvm.experiments.tables.windows import JOINT, NO_CALIBRATION, SINGLE_SVM
+from eesvm.experiments.tables.detections import PAPER_RULES, Rule
+from eesvm.experiments.tables.windows import Method
 
 DEFAULT_PRESET = "eesvm, default preset"
 ACROSS_IMAGES = "EE-SVM joint calibration w/ sigmoid, across images"
@@ -41,8 +41,8 @@ CHANGES: tuple[tuple[str, Any, str], ...] = (
 )
 NETWORK = "a network pooled per window that has never been fine-tuned; the paper fine-tunes its own for detection"
 
-_EARLY_RULES = (NO_CALIBRATION, SIGMOID, JOINT, JOINT_SIGMOID)
-_HOG_RULES = (SIGMOID, JOINT_SIGMOID, SINGLE_SVM)
+_EARLY_RULES = (Method.NO_CALIBRATION, Method.SIGMOID, Method.JOINT, Method.JOINT_SIGMOID)
+_HOG_RULES = (Method.SIGMOID, Method.JOINT_SIGMOID, Method.SINGLE_SVM)
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def make_recipes(time_limit: float = SECONDS, changes: Mapping[str, Any] | None 
     ours = Recipe(_default_options(limits | stated, given), (Rule(DEFAULT_PRESET, "joint-sigmoid"),), is_ours=True)
     return {
         SMALL: [
-            Recipe(paper, _named(PAPER_RULES, lambda name: name != COOCCURRENCE)),
+            Recipe(paper, _named(PAPER_RULES, lambda name: name != Method.COOCCURRENCE)),
             Recipe(paper, _beyond_the_paper(), is_ours=True),
             ours,
         ],
@@ -91,4 +91,4 @@ def _named(rules: tuple[Rule, ...], is_wanted: Any) -> tuple[Rule, ...]:
 def _beyond_the_paper() -> tuple[Rule, ...]:
     """Rules that the paper does not have, on its exemplars."""
     across = Rule(ACROSS_IMAGES, "joint-sigmoid", {"calibration.coverage": "across-images"})
-    return (*_named(PAPER_RULES, lambda name: name == COOCCURRENCE), across)
+    return (*_named(PAPER_RULES, lambda name: name == Method.COOCCURRENCE), across)

@@ -150,13 +150,6 @@ class Results:
         known = [sample for sample in samples if sample is not None]
         return mean_sample(known) if known and len(known) == len(samples) else None
 
-    def worst_gap(self, stage: str) -> float | None:
-        """The largest gap that a joint search of the paper's rows was left with."""
-        gaps = [
-            float(row.search["gap"]) for part in self.of(stage) for row in part.rows if row.search and not row.is_ours
-        ]
-        return max(gaps) if gaps else None
-
     def redundant_share(self, stage: str, method: str, largest: bool = False) -> Sample | None:
         """Share of the exemplars that joint thresholds make redundant: mean over the classes, or the largest."""
         samples = []

@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from eesvm._support.digests import digest
 from eesvm._support.run_folder import RunFolder
 from eesvm._support.validation import InputError
-from eesvm.datasets.fingerprint import digest, fingerprint
+from eesvm.datasets.fingerprint import fingerprint
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector.class_training import NothingToLearnError
 from eesvm.detector.files import class_folder
@@ -32,9 +33,9 @@ from eesvm.experiments.reproduction.results import FULL, SMALL, STAGES, Part, Re
 from eesvm.experiments.reproduction.split_windows import SplitWindows
 from eesvm.experiments.reproduction.splits import Split, Splits
 from eesvm.experiments.search_study.pruning import SECONDS, PruningStudy, generated_table, pruning_study
-from eesvm.experiments.tables.detections import JOINT_SIGMOID
+from eesvm.experiments.tables.windows import Method
 from eesvm.structures import Problem
-from eesvm.transfer.annotations import annotate
+from eesvm.transfer.annotations import annotate_all
 
 N_RESAMPLES = 200  # of the test images, for the intervals of a single split
 
@@ -262,8 +263,8 @@ def _figure_inputs(dataset: str, work: ClassWork) -> FigureInputs:
         train=train,
         trained=trained,
         scores=work.scores(),
-        annotations=annotate(trained.instances, {record.image_id: record for record in train.records}),
-        result=next(result for result in work.results() if result.rule == JOINT_SIGMOID),
+        annotations=annotate_all(trained.instances, {record.image_id: record for record in train.records}),
+        result=next(result for result in work.results() if result.rule == Method.JOINT_SIGMOID),
         test_records=test.records,
         positive_overlap=calibration.positive_overlap,
         negative_overlap=calibration.negative_overlap,

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from eesvm._support.amounts import rough_duration, rounded_percent
+from eesvm._support.tables import markdown_table
 from eesvm.experiments.search_study.pruning import (
     ALGORITHM1,
     EXACT,
@@ -18,8 +20,6 @@ from eesvm.experiments.search_study.pruning import (
     PruningStudy,
     Search,
 )
-
-_YEAR = 365.25 * 24 * 3600
 
 
 def markdown(study: PruningStudy) -> str:
@@ -39,18 +39,9 @@ def markdown(study: PruningStudy) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def duration(seconds: float) -> str:
-    """Seconds in the unit that one would say them in."""
-    for unit, length in (("years", _YEAR), ("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
-        if seconds >= 2 * length:
-            amount = seconds / length
-            return f"{amount:.1e} {unit}".replace("e+", "e") if amount >= 1e5 else f"{amount:,.0f} {unit}"
-    return f"{seconds:.2g} s"
-
-
 def _depth(study: PruningStudy) -> tuple[str, str]:
     rows = [
-        [_name(s), _size(s), f"{s.depth + s.depth_removed:,}", f"{s.depth:,}", _percent(s.depth_reduction)]
+        [s.table, _size(s), f"{s.depth + s.depth_removed:,}", f"{s.depth:,}", _percent(s.depth_reduction)]
         for s in _everywhere(study, ALGORITHM1)
         if s.is_largest and s.depth is not None and s.depth_removed is not None
     ]
@@ -64,7 +55,7 @@ def _order(study: PruningStudy) -> tuple[str, str]:
         more = "" if random.is_finished else "> "
         ratios = [f"{more}{random.seconds / ordered.seconds:,.1f}", f"{more}{random.n_nodes / ordered.n_nodes:,.1f}"]
         both = (cell for s in (ordered, random) for cell in (_seconds(s), f"{s.n_nodes:,}", f"{s.loss:,.0f}"))
-        rows.append([_name(ordered), _size(ordered), *both, *ratios])
+        rows.append([ordered.table, _size(ordered), *both, *ratios])
     speedup, more = study.ordering_speedup, "more than " if study.ordering_is_lower_bound else ""
     here = "not measured" if speedup is None else f"{more}{speedup:,.1f} times as long in random order (median)"
     said = (
@@ -79,7 +70,7 @@ def _pruned(study: PruningStudy) -> tuple[str, str]:
     rows = []
     for s in _everywhere(study, ALGORITHM1):
         counts = (f"{n:,}" for n in (s.n_later, s.n_by_bound, s.n_by_equivalence))
-        rows.append([_name(s), _size(s), *counts, _percent(s.pruned_share), _seconds(s)])
+        rows.append([s.table, _size(s), *counts, _percent(s.pruned_share), _seconds(s)])
     shares = study.pruned_share or {}
     here = ", ".join(f"{_percent(share)} at {n:,}" for n, share in shares.items()) or "not measured"
     said = (
@@ -95,7 +86,7 @@ def _switches(study: PruningStudy) -> tuple[str, str]:
     rows = []
     for tiny in _everywhere(study, EXHAUSTIVE):
         searches = [study.beside(tiny, label) for label in labels]
-        rows.append([_name(tiny), _size(tiny), *(f"{_seconds(s)} ({s.n_nodes:,})" for s in searches)])
+        rows.append([tiny.table, _size(tiny), *(f"{_seconds(s)} ({s.n_nodes:,})" for s in searches)])
     said = (
         "Seconds, and nodes in brackets. The last column is Algorithm 1 to the letter: where a positive is accepted "
         "already, the E-SVMs that would pay for it are tried all the same."
@@ -108,11 +99,11 @@ def _exhaustive(study: PruningStudy) -> tuple[str, str]:
     for s in _everywhere(study, EXHAUSTIVE):
         assert s.n_tree_nodes is not None
         assert s.estimate is not None
-        taken = f"{duration(s.estimate)} ({'measured' if s.is_finished else 'estimate'})"
+        taken = f"{rough_duration(s.estimate)} ({'measured' if s.is_finished else 'estimate'})"
         others = (_seconds(study.beside(s, kind)) for kind in (ALGORITHM1, EXACT))
         rows.append(
             [
-                _name(s),
+                s.table,
                 _size(s),
                 f"{s.n_tree_nodes:.1e}".replace("e+", "e"),
                 f"{s.n_nodes / s.seconds:,.0f}",
@@ -121,7 +112,7 @@ def _exhaustive(study: PruningStudy) -> tuple[str, str]:
             ]
         )
     estimate = study.exhaustive_estimate
-    here = "not measured at that size" if estimate is None else f"{duration(estimate)} (estimate, median)"
+    here = "not measured at that size" if estimate is None else f"{rough_duration(estimate)} (estimate, median)"
     said = (
         f"The paper: 15 h at {TINY[0]} x {TINY[1]}, a few seconds for its algorithm. Here: {here}. The perfect tree of "
         f"that size has {TINY[0]}^{TINY[1]} leaves: the paper does not say what kept its search to 15 h."
@@ -137,7 +128,7 @@ def _runtimes(study: PruningStudy) -> tuple[str, str]:
         first = [f"{found.first_seconds:.2f}", f"{found.first_loss:,.0f}"]
         searches = (cell for s in (found, ours) for cell in (_seconds(s), f"{s.loss:,.0f}", f"{s.lower_bound:,.0f}"))
         redundant = f"{_percent(ours.n_redundant / ours.n_exemplars)}{'' if ours.is_finished else ' (not proven)'}"
-        rows.append([_name(found), _size(found), *first, *searches, redundant])
+        rows.append([found.table, _size(found), *first, *searches, redundant])
     said = (
         "The paper: up to 25 % of the E-SVMs accept no positive at the optimum. Here: "
         f"{_percent(study.redundant_share)} (mean over the largest cuts with a proven optimum)."
@@ -155,11 +146,6 @@ def _section(title: str, content: tuple[str, str]) -> str:
     return f"### {title}\n\n{said}\n\n{table}"
 
 
-def _name(search: Search) -> str:
-    """Of the table, made safe for a cell."""
-    return search.table.replace("|", "\\|").replace("\n", " ")
-
-
 def _size(search: Search) -> str:
     return f"{search.n_exemplars:,} x {search.n_positives:,} x {search.n_negatives:,}"
 
@@ -169,11 +155,8 @@ def _seconds(search: Search) -> str:
 
 
 def _percent(share: float | None) -> str:
-    return "not measured" if share is None else f"{100 * share:.3g} %"
+    return rounded_percent(share, ".3g", "not measured")
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    if not rows:
-        return "No search of the tables at hand tells."
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown_table(header, rows, numbers=False) if rows else "No search of the tables at hand tells."

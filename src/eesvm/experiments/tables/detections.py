@@ -25,8 +25,7 @@ from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.problem import any_accepts
 from eesvm.detector.box_regression import BoxRegressor, regress_boxes
-from eesvm.detector.class_calibration import SINGLE_SVM as SINGLE
-from eesvm.detector.class_calibration import STORED_AS, ScoreRule, calibrate_class, score_rule
+from eesvm.detector.class_calibration import SINGLE_SVM, STORED_AS, ScoreRule, calibrate_class, score_rule
 from eesvm.detector.class_training import (
     CalibrationScores,
     NothingToLearnError,
@@ -39,15 +38,7 @@ from eesvm.detector.options import DetectionOptions, DetectorOptions
 from eesvm.detector.training_table import TrainingWindows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.exemplars.svms import LinearExemplars
-from eesvm.experiments.tables.windows import (
-    AFFINE,
-    ISOTONIC,
-    JOINT,
-    JOINT_SIGMOID,
-    NO_CALIBRATION,
-    SIGMOID,
-    SINGLE_SVM,
-)
+from eesvm.experiments.tables.windows import Method
 from eesvm.metrics import (
     average_precision,
     evaluate_detections,
@@ -55,12 +46,11 @@ from eesvm.metrics import (
     false_positives_at_recall,
     recall_at,
 )
-from eesvm.metrics.detections import _rank
+from eesvm.metrics.detections import rank_detections
 from eesvm.metrics.tables import make_tables
 from eesvm.structures import Detections, ExemplarAnnotation, Instance
 from eesvm.transfer.quality import Consensus, TransferQuality, matched_instances, random_choice, transfer_quality
 
-COOCCURRENCE = "EE-SVM co-occurrence"
 WINNER, UNCALIBRATED, NEAREST, RANDOM, VOTE = (
     "calibrated winner",
     "uncalibrated winner",
@@ -82,14 +72,14 @@ class Rule:
 
 
 PAPER_RULES = (
-    Rule(NO_CALIBRATION, "none"),
-    Rule(SIGMOID, "sigmoid"),
-    Rule(JOINT, "joint"),
-    Rule(JOINT_SIGMOID, "joint-sigmoid"),
-    Rule(ISOTONIC, "isotonic"),
-    Rule(AFFINE, "affine"),
-    Rule(COOCCURRENCE, "cooccurrence"),
-    Rule(SINGLE_SVM, "single-svm"),
+    Rule(Method.NO_CALIBRATION, "none"),
+    Rule(Method.SIGMOID, "sigmoid"),
+    Rule(Method.JOINT, "joint"),
+    Rule(Method.JOINT_SIGMOID, "joint-sigmoid"),
+    Rule(Method.ISOTONIC, "isotonic"),
+    Rule(Method.AFFINE, "affine"),
+    Rule(Method.COOCCURRENCE, "cooccurrence"),
+    Rule(Method.SINGLE_SVM, "single-svm"),
 )
 
 
@@ -261,7 +251,7 @@ class _TestWindows:
         detection = options.changed(dict(rule.changes)).detection
         search: dict[str, Any] = {}
         is_accepted: NDArray[np.bool_] | None = None
-        if rule.calibrator == SINGLE:
+        if rule.calibrator == SINGLE_SVM:
             scores, how = self.single.astype(np.float64), None
         else:
             calibrator = calibrator_of(rule)
@@ -309,7 +299,7 @@ class _TestWindows:
         """Every measure with the images drawn as the weights say; NaN where no object of the class is drawn."""
         if self.image_weights is None:
             return {}
-        ranking = _rank(make_tables(self.test.records, detections, [self.class_name]), 0.5, "voc10")[0]
+        ranking = rank_detections(make_tables(self.test.records, detections, [self.class_name]), 0.5, "voc10")[0]
         order = np.argsort(-scores, kind="stable")  # sorted once: the metrics notice and do not sort again
         is_positive, sorted_scores, images = self.is_positive[order], scores[order], self.image[order]
         accepted = None if is_accepted is None else is_accepted[order]

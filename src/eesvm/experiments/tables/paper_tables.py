@@ -10,7 +10,9 @@ Absent on purpose: measuring, and files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
+from eesvm._support.amounts import rough_duration, rounded_percent
 from eesvm.experiments.paper import (
     CNN_INDEPENDENT,
     CNN_JOINT,
@@ -28,7 +30,6 @@ from eesvm.experiments.paper import (
 from eesvm.experiments.reproduction.recipes import ACROSS_IMAGES, DEFAULT_PRESET
 from eesvm.experiments.reproduction.results import FULL, HOG, SMALL, Results
 from eesvm.experiments.search_study.pruning import PruningStudy
-from eesvm.experiments.search_study.tables import duration
 from eesvm.experiments.tables.estimates import Sample
 from eesvm.experiments.tables.files import (
     COUNT,
@@ -40,11 +41,12 @@ from eesvm.experiments.tables.files import (
     ResultTable,
     TableRow,
 )
-from eesvm.experiments.tables.windows import JOINT, JOINT_SIGMOID, SIGMOID, SINGLE_SVM
+from eesvm.experiments.tables.windows import Method
 
 PAPER_GROUP, OWN_GROUP = "the paper's rows", "beyond the paper"
 
-_SHOWN_AS = {SINGLE_SVM: "Single Linear-SVM (R-CNN)", RECALL: "Recall, %"}
+_percent = partial(rounded_percent, form=".0f", missing="")
+_SHOWN_AS = {Method.SINGLE_SVM: "Single Linear-SVM (R-CNN)", RECALL: "Recall, %"}
 _ABOUT = {
     1: "Negative test windows that a method accepts in order to reach the recall of the joint thresholds: fewer are "
     "better. The row of the joint calibration alone counts what its thresholds accept as they are.",
@@ -59,9 +61,9 @@ _ABOUT = {
 
 # Rows of table 6: stage, method and which measure of it.
 _VOC_ROWS = {
-    HOG_INDEPENDENT: (HOG, SIGMOID),
-    CNN_INDEPENDENT: (FULL, SIGMOID),
-    CNN_JOINT: (FULL, JOINT_SIGMOID),
+    HOG_INDEPENDENT: (HOG, Method.SIGMOID),
+    CNN_INDEPENDENT: (FULL, Method.SIGMOID),
+    CNN_JOINT: (FULL, Method.JOINT_SIGMOID),
 }
 
 
@@ -89,7 +91,7 @@ def search_table(results: Results) -> ResultTable:
     rows = [
         TableRow(f"{method}: {name}", tuple(cells), group)
         for stage, group in ((SMALL, "tables 1 to 3"), (FULL, "tables 4 to 6"))
-        for method in (JOINT_SIGMOID, ACROSS_IMAGES, DEFAULT_PRESET)
+        for method in (Method.JOINT_SIGMOID, ACROSS_IMAGES, DEFAULT_PRESET)
         for name in results.classes
         if (cells := list(_search_cells(results, stage, method, name)))
     ]
@@ -123,8 +125,8 @@ def pruning_table(study: PruningStudy) -> ResultTable:
         ("Redundant E-SVMs at the optimum", f"up to {100 * REDUNDANT_SHARE:g} %", _percent(study.redundant_share)),
         (
             "Exhaustive search of 15 E-SVMs and 50 positives (estimate)",
-            duration(EXHAUSTIVE_SECONDS),
-            "" if exhaustive is None else duration(exhaustive),
+            rough_duration(EXHAUSTIVE_SECONDS),
+            "" if exhaustive is None else rough_duration(exhaustive),
         ),
     ]
     columns = (Column("paper"), Column("here"))
@@ -150,7 +152,7 @@ def _counts(results: Results, paper: PaperTable, stage: str) -> ResultTable:
 def _recall_row(results: Results, paper: PaperTable, stage: str) -> TableRow:
     def sample(name: str | None) -> Sample | None:
         """Recall belongs to the joint thresholds, so all rows of a stage share it."""
-        return _sample(results, stage, JOINT, "recall", name)
+        return _sample(results, stage, Method.JOINT, "recall", name)
 
     cells = [_mean_cell(sample(name), 100.0) for name in results.classes]
     cells += [_cell(sample(None), 100.0), Cell(), Cell()]
@@ -160,13 +162,13 @@ def _recall_row(results: Results, paper: PaperTable, stage: str) -> TableRow:
 def _count_row(results: Results, paper: PaperTable, stage: str, method: str, is_ours: bool) -> TableRow:
     def measure(of: str, name: str | None, share: bool = False) -> Sample | None:
         """The thresholds alone decide, the other methods rank."""
-        kind = "accepted" if of == JOINT else "false_positives"
+        kind = "accepted" if of == Method.JOINT else "false_positives"
         return _sample(results, stage, of, f"{kind}_share" if share else kind, name)
 
-    own, reference = measure(method, None), measure(SIGMOID, None)
+    own, reference = measure(method, None), measure(Method.SIGMOID, None)
     cells = [_mean_cell(measure(method, name), 1.0, COUNT) for name in results.classes]
     cells += [_cell(own, 1.0, COUNT), _mean_cell(measure(method, None, share=True), 100.0)]
-    cells.append(_difference(own, reference, 1.0, COUNT_GAIN) if method != SIGMOID else Cell())
+    cells.append(_difference(own, reference, 1.0, COUNT_GAIN) if method != Method.SIGMOID else Cell())
     figures = _paper_cells(paper, method, COUNT)
     row = paper.rows.get(method)
     share = Cell() if row is None or paper.n_negatives is None else Cell(100 * row.mean / paper.n_negatives)
@@ -180,7 +182,7 @@ def _precisions(results: Results, paper: PaperTable, stage: str, measure: str) -
         return _sample(results, stage, method, measure, name)
 
     named = _shown(results, paper, stage)
-    return _precision_table(results, paper, stage, named, sample, SIGMOID, "minus indep. sigmoid")
+    return _precision_table(results, paper, stage, named, sample, Method.SIGMOID, "minus indep. sigmoid")
 
 
 def _features(results: Results, paper: PaperTable, has_cnn: bool) -> ResultTable:
@@ -297,13 +299,8 @@ def _paper_gain(paper: PaperTable, method: str, reference: str) -> Cell:
     return Cell() if row is None or other is None else Cell(round(row.mean - other.mean, 6), GAIN)
 
 
-def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.0f} %"
-
-
 def _paper_share(n_exemplars: int) -> str:
-    share = PRUNED_SHARE.get(n_exemplars)
-    return "" if share is None else f"{100 * share:g} %"
+    return rounded_percent(PRUNED_SHARE.get(n_exemplars), "g", "")
 
 
 def _search_cells(results: Results, stage: str, method: str, name: str) -> Iterator[Cell]:

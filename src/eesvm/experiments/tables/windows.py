@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from eesvm._support.tables import markdown_table
 from eesvm._support.validation import (
     FloatArray,
     InputError,
@@ -28,6 +30,7 @@ from eesvm._support.validation import (
     check_table,
 )
 from eesvm.calibration.anytime import ProgressCallback
+from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.calibrators.independent import (
     AffineCalibrator,
     IsotonicCalibrator,
@@ -47,15 +50,6 @@ from eesvm.metrics import (
     recall_at,
 )
 
-NO_CALIBRATION = "EE-SVM no calibration"
-SIGMOID = "EE-SVM indep. sigmoid calibration"
-JOINT = "EE-SVM joint calibration"
-JOINT_SIGMOID = "EE-SVM joint calibration w/ sigmoid"
-ISOTONIC = "EE-SVM indep. isotonic regression"
-AFFINE = "EE-SVM indep. affine calibration"
-SINGLE_SVM = "Single Linear-SVM"
-ORDER = (NO_CALIBRATION, SIGMOID, JOINT, JOINT_SIGMOID, ISOTONIC, AFFINE, SINGLE_SVM)
-
 OWN_IMAGE = "own image allowed"
 ACROSS_IMAGES = "across images"
 
@@ -64,6 +58,21 @@ CSV_HEADER = (
     *("false_positives", "false_positives_low", "false_positives_high"),
     *("average_precision", "average_precision_low", "average_precision_high"),
 )
+
+
+class Method(StrEnum):
+    """A row of the paper's tables, under the name that the paper prints."""
+
+    NO_CALIBRATION = "EE-SVM no calibration"
+    SIGMOID = "EE-SVM indep. sigmoid calibration"
+    JOINT = "EE-SVM joint calibration"
+    JOINT_SIGMOID = "EE-SVM joint calibration w/ sigmoid"
+    ISOTONIC = "EE-SVM indep. isotonic regression"
+    AFFINE = "EE-SVM indep. affine calibration"
+    COOCCURRENCE = "EE-SVM co-occurrence"
+    SINGLE_SVM = "Single Linear-SVM"
+
+    __repr__ = str.__repr__  # error sentences quote the name as that of any other rule
 
 
 @dataclass(frozen=True)
@@ -108,11 +117,12 @@ class WindowTables:
 
     def to_markdown(self) -> str:
         """A table per variant, with percentages as in the paper, under a line about the search behind it."""
+        interval = "" if self.confidence is None else f" ({100 * self.confidence:g} % interval)"
+        header = ("method", "recall, %", f"false positives{interval}", f"window AP, %{interval}")
         parts = []
         for comparison in self.comparisons:
-            lines = [_headline(comparison, self.n_positives, self.n_negatives), "", *_markdown_header(self.confidence)]
-            lines += [_markdown_row(row) for row in comparison.rows]
-            parts.append("\n".join(lines))
+            parts.append(_headline(comparison, self.n_positives, self.n_negatives))
+            parts.append(markdown_table(header, map(_texts, comparison.rows)))
         return "\n\n".join(parts) + "\n"
 
 
@@ -159,17 +169,17 @@ def compare_calibrators(
     is_positive = _check_tables(S_train, y_train, S_test, y_test)
     _check_images(groups_train, exemplar_groups)
     judge = _Judge(is_positive, groups_test, n_resamples, confidence, random_state)
-    calibrators = {
-        NO_CALIBRATION: Uncalibrated(),
-        SIGMOID: SigmoidCalibrator(criterion=criterion, margin=margin, random_state=random_state, n_jobs=n_jobs),
-        ISOTONIC: IsotonicCalibrator(n_jobs=n_jobs),
-        AFFINE: AffineCalibrator(random_state=random_state),
+    calibrators: dict[str, ScoreCalibrator] = {
+        Method.NO_CALIBRATION: Uncalibrated(),
+        Method.SIGMOID: SigmoidCalibrator(criterion=criterion, margin=margin, random_state=random_state, n_jobs=n_jobs),
+        Method.ISOTONIC: IsotonicCalibrator(n_jobs=n_jobs),
+        Method.AFFINE: AffineCalibrator(random_state=random_state),
     }
     ranked = {
         name: judge.rank(each.fit(S_train, y_train).decision_function(S_test)) for name, each in calibrators.items()
     }
     if single_svm is not None:
-        ranked[SINGLE_SVM] = judge.rank(_check_single_svm(single_svm, len(is_positive)))
+        ranked[Method.SINGLE_SVM] = judge.rank(_check_single_svm(single_svm, len(is_positive)))
     joint = JointCalibrator(
         sigmoid=True,
         method=method,
@@ -230,18 +240,21 @@ class _Judge:
         is_accepted = joint.predict(S_test) == joint.classes_[1]
         recall = recall_at(self.is_positive, is_accepted)
         rows = {name: self._row(name, each, recall) for name, each in ranked.items()}
-        rows[JOINT] = WindowRow(
-            method=JOINT,
+        rows[Method.JOINT] = WindowRow(
+            method=Method.JOINT,
             recall=recall,
             false_positives=false_positives(self.is_positive, is_accepted),
             average_precision=None,
             false_positives_interval=self._interval(false_positives, is_accepted),
         )
         with_sigmoid = self.rank(joint.decision_function(S_test))
-        rows[JOINT_SIGMOID] = self._row(JOINT_SIGMOID, with_sigmoid, recall)
+        rows[Method.JOINT_SIGMOID] = self._row(Method.JOINT_SIGMOID, with_sigmoid, recall)
         scores = {name: each.scores for name, each in ranked.items()}
-        scores |= {JOINT: (np.asarray(S_test) - joint.thresholds_).max(axis=1), JOINT_SIGMOID: with_sigmoid.scores}
-        names = [name for name in ORDER if name in rows]
+        scores |= {
+            Method.JOINT: (np.asarray(S_test) - joint.thresholds_).max(axis=1),
+            Method.JOINT_SIGMOID: with_sigmoid.scores,
+        }
+        names = [str(name) for name in Method if name in rows]
         ordered = {name: scores[name] for name in names}
         return WindowComparison(variant, recall, tuple(rows[name] for name in names), joint.result_, ordered)
 
@@ -327,12 +340,7 @@ def _headline(comparison: WindowComparison, n_positives: int, n_negatives: int) 
     )
 
 
-def _markdown_header(confidence: float | None) -> list[str]:
-    interval = "" if confidence is None else f" ({100 * confidence:g} % interval)"
-    return [f"| method | recall, % | false positives{interval} | window AP, %{interval} |", "|---|---:|---:|---:|"]
-
-
-def _markdown_row(row: WindowRow) -> str:
+def _texts(row: WindowRow) -> list[str]:
     count = f"{row.false_positives:.0f}"
     if row.false_positives_interval is not None:
         count += " ({:.0f} to {:.0f})".format(*row.false_positives_interval)
@@ -340,4 +348,4 @@ def _markdown_row(row: WindowRow) -> str:
     if row.average_precision_interval is not None:
         low, high = row.average_precision_interval
         precision += f" ({100 * low:.1f} to {100 * high:.1f})"
-    return f"| {row.method} | {100 * row.recall:.1f} | {count} | {precision} |"
+    return [row.method, f"{100 * row.recall:.1f}", count, precision]

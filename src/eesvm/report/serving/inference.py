@@ -66,7 +66,7 @@ class _Candidates:
     accepted: NDArray[np.bool_]  # (n, F) whether some exemplar accepts it at a floor
 
 
-class Engine:
+class Inference:
     """A model that looks at images.
 
     Parameters

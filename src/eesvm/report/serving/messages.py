@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 
-METHODS = ("GET", "HEAD", "POST")
+HTTP_METHODS = ("GET", "HEAD", "POST")
 
 _REQUEST_LINE = re.compile(r"([A-Z]{1,20}) ([!-~]{1,2000}) HTTP/1\.[01]")
 _HEADER_LINE = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*)")

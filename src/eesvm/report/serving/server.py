@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from eesvm._support.validation import InputError
 from eesvm.report.serving.messages import (
-    METHODS,
+    HTTP_METHODS,
     Refusal,
     Request,
     Response,
@@ -174,8 +174,8 @@ class Server:
     ) -> Response | None:
         """The response, or None for a client that has gone."""
         check_host(request, self._hosts, self._is_outside)
-        if request.method not in METHODS:
-            raise Refusal(405, "Only GET, HEAD and POST are known here.", {"Allow": ", ".join(METHODS)})
+        if request.method not in HTTP_METHODS:
+            raise Refusal(405, "Only GET, HEAD and POST are known here.", {"Allow": ", ".join(HTTP_METHODS)})
         page, upload = self._site.page(request.target), self._site.upload(request.target)
         if page is None and upload is None:
             raise Refusal(404, "There is nothing at this address.")

@@ -7,7 +7,7 @@
     POST /api/detect                an image -> what is found in it, as JSON
     POST /api/detect?preview=1      the same, with the image as it was understood: upright, first frame, over white
 
-In: an engine and a search for floors. Out: `ModelSite`, a `Site` for the server. Assets are read once, at the start.
+In: an `Inference` and a search for floors. Out: `ModelSite`, a `Site` for the server. Assets are read once.
 Absent on purpose: sockets and limits (`server`), detection (`inference`).
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from eesvm._support.validation import InputError
 from eesvm.report.serving.floors import FloorSearch
-from eesvm.report.serving.inference import Engine
+from eesvm.report.serving.inference import Inference
 from eesvm.report.serving.messages import Response, json_response
 from eesvm.report.serving.server import Upload
 
@@ -38,8 +38,8 @@ _DETECT = "/api/detect"
 class ModelSite:
     """A model behind addresses."""
 
-    def __init__(self, engine: Engine, floors: FloorSearch, max_upload: int) -> None:
-        self._engine, self._floors, self._max_upload = engine, floors, max_upload
+    def __init__(self, inference: Inference, floors: FloorSearch, max_upload: int) -> None:
+        self._inference, self._floors, self._max_upload = inference, floors, max_upload
         folder = files("eesvm.report.serving") / "assets"
         self._assets = {
             target: Response((folder / name).read_bytes(), kind) for target, (name, kind) in _ASSETS.items()
@@ -51,7 +51,7 @@ class ModelSite:
             return json_response(self._card())
         exemplar = _EXEMPLAR.fullmatch(target)
         if exemplar is not None:
-            picture = self._engine.exemplar_picture(int(exemplar[1]))
+            picture = self._inference.exemplar_picture(int(exemplar[1]))
             return None if picture is None else Response(picture, "image/jpeg")
         return self._assets.get(target)
 
@@ -64,11 +64,11 @@ class ModelSite:
     def _card(self) -> dict[str, Any]:
         state = self._floors.state
         floors = {"state": state.kind, "text": state.text, "rows": [] if state.table is None else state.table.rows()}
-        return {**self._engine.card(), "max_upload": self._max_upload, "floors": floors}
+        return {**self._inference.card(), "max_upload": self._max_upload, "floors": floors}
 
     def _detect(self, with_preview: bool, content: bytes) -> Response:
         try:
-            return json_response(self._engine.detect(content, self._floors.state.table, with_preview))
+            return json_response(self._inference.detect(content, self._floors.state.table, with_preview))
         except InputError as error:
             return json_response({"error": " ".join(str(error).split())}, 422)
         except MemoryError:
