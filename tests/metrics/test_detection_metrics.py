@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from eesvm import InputError, metrics
+from eesvm._support.figures import png_bytes
 from eesvm.datasets import open_dataset, write_coco
 from eesvm.datasets.scenes import make_scenes
 from eesvm.metrics import break_down_errors, evaluate_detections
@@ -609,7 +610,7 @@ def test_curves_of_few_and_of_many_classes():
         evaluate_detections(truth, [], protocol="coco"),
         evaluate_detections([image("a")], []),
     ):
-        assert figures.png_bytes(figures.detection_curves(report)).startswith(b"\x89PNG")
+        assert png_bytes(figures.detection_curves(report)).startswith(b"\x89PNG")
     names = [f"class {k}" for k in range(12)]
     many = [image("a", *((name, (0, 0, 10, 10)) for name in names))]
     rows = [(name, 1, (0, 0, 10, 10)) for name in names[:5]]
