@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from eesvm import CalibrationProblem, recall_frontier, solve
+from eesvm._support.figures import png_bytes, save_png
 from eesvm.report import figures
 from eesvm.report.static_page import DemoPage, Pair, Picture, Section, Table, render
 
 
 def size(figure):
     """(width, height) of the PNG; drawing raises where something is wrong with the figure."""
-    png = figures.png_bytes(figure)
+    png = png_bytes(figure)
     assert png.startswith(b"\x89PNG")
     return struct.unpack(">II", png[16:24])
 
@@ -114,8 +115,8 @@ def test_coverage(assignment, active, title):
 
 def test_no_global_state_and_the_same_bytes_every_time(tmp_path):
     history = [(0.1, 5.0, 1.0)]
-    figures.save_png(figures.loss_and_bound(history), tmp_path / "a.png")
-    assert (tmp_path / "a.png").read_bytes() == figures.png_bytes(figures.loss_and_bound(history))
+    save_png(figures.loss_and_bound(history), tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes() == png_bytes(figures.loss_and_bound(history))
     pyplot = sys.modules.get("matplotlib.pyplot")
     assert pyplot is None or pyplot.get_fignums() == []
 
@@ -148,7 +149,7 @@ class Outline(HTMLParser):
 def test_the_page_is_whole_escaped_and_needs_no_network():
     evil = "<script>alert('x')</script> & \"quotes\" {braces}"
     ink = np.eye(8)
-    png = figures.png_bytes(figures.coverage([0], [True]))
+    png = png_bytes(figures.coverage([0], [True]))
     section = Section(
         evil,
         [evil],
