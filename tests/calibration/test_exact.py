@@ -463,3 +463,21 @@ def test_a_real_table_is_proved(across_images, optimum):
     result = solve(problem)
     assert (result.status, result.loss, result.lower_bound) == ("optimal", optimum, optimum)
     assert verify(problem, result).is_valid
+
+
+def test_a_node_limit_counts_boxes_and_not_what_is_searched_within_them():
+    """Else the depth-first look at the whole problem uses it up before any share is climbed."""
+    random = np.random.default_rng(0)
+    directions = random.normal(0, 1, (30, 8))
+    problem = CalibrationProblem(
+        random.normal(0, 1, (300, 8)) @ directions.T + 0.3 * np.linalg.norm(directions, axis=1),
+        random.normal(0, 1, (3000, 8)) @ directions.T,
+    )
+    one = solve(problem, node_limit=1, n_jobs=1)
+    assert one.status == "node_limit"
+    assert one.n_nodes > 1000  # of the depth-first looks
+    assert one.statistics["ascent_rounds"] > 5
+    two = solve(problem, node_limit=2, n_jobs=2)
+    assert two.lower_bound >= one.lower_bound
+    again = solve(problem, node_limit=1, n_jobs=2)
+    assert (again.loss, again.lower_bound, again.n_nodes) == (one.loss, one.lower_bound, one.n_nodes)

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eesvm import ExemplarDetector, InputError
+from eesvm import CalibrationProblem, ExemplarDetector, InputError, solve
 from eesvm.cli import detect, main
+from eesvm.cli.train import how_to_go_on
 from eesvm.datasets import write_coco, write_voc
 from eesvm.datasets.scenes import make_scenes
 from eesvm.images import write_image
@@ -361,3 +363,28 @@ def test_help_has_an_example():
             [sys.executable, "-m", "eesvm", verb, "--help"], capture_output=True, text=True, check=True
         )
         assert f"  eesvm {verb} " in done.stdout
+
+
+def test_a_limit_that_ends_a_search_is_said_with_the_option_that_helps():
+    random = np.random.default_rng(0)
+    directions = random.normal(0, 1, (30, 8))
+    scores = [random.normal(0, 1, (n, 8)) @ directions.T for n in (300, 3000)]
+    result = replace(solve(CalibrationProblem(*scores), node_limit=1), seconds=5.0)
+    text = how_to_go_on("cat", result)
+    assert re.fullmatch(
+        r"the search of cat ended at its node limit with a gap of \d+.* %: --time-limit 60 gives it longer", text
+    )
+    long = replace(result, seconds=100.0, status="time_limit")
+    assert how_to_go_on("cat", long).endswith(": --time-limit 420 gives it longer")
+
+
+def test_a_time_limit_is_the_only_limit_then(arguments, tmp_path):
+    assert main([*arguments, "--time-limit", "5", "-o", str(tmp_path / "model"), "--quiet"]) == 0
+    options = ExemplarDetector.load(tmp_path / "model").options.calibration
+    assert (options.time_limit, options.node_limit) == (5.0, None)
+
+
+def test_a_node_limit_of_ones_own_stands_beside_a_time_limit(arguments, tmp_path):
+    own = ["--time-limit", "5", "--set", "calibration.node_limit=7", "-o", str(tmp_path / "model"), "--quiet"]
+    assert main([*arguments, *own]) == 0
+    assert ExemplarDetector.load(tmp_path / "model").options.calibration.node_limit == 7

@@ -55,7 +55,7 @@ class Run:
         progress: ProgressCallback | None = None,
     ) -> None:
         self.time_limit, self.node_limit, self.gap = time_limit, node_limit, gap
-        self.loss, self.lower_bound, self.n_nodes = math.inf, 0.0, 0
+        self.loss, self.lower_bound, self.n_nodes, self.n_limited = math.inf, 0.0, 0, 0
         self.offset = 0.0
         self.history: list[tuple[float, float, float]] = []
         self.is_interrupted = False
@@ -69,14 +69,24 @@ class Run:
         """Since the beginning, without what it takes to compile kernels once in an installation."""
         return time.perf_counter() - compile_seconds() - self._started
 
-    def record(self, loss: float | None = None, lower_bound: float | None = None, n_nodes: int | None = None) -> None:
-        """Note a new state of the search; worse losses and weaker bounds than those held change nothing."""
+    def record(
+        self,
+        loss: float | None = None,
+        lower_bound: float | None = None,
+        n_nodes: int | None = None,
+        n_limited: int | None = None,
+    ) -> None:
+        """Note a new state of the search; worse losses and weaker bounds than those held change nothing.
+
+        `n_limited` is how many of the nodes count towards the node limit, if not all of them.
+        """
         loss = None if loss is None else loss + self.offset
         lower_bound = None if lower_bound is None else lower_bound + self.offset
         better = (loss is not None and loss < self.loss) or (lower_bound is not None and lower_bound > self.lower_bound)
         self.loss = min(self.loss, math.inf if loss is None else loss)
         self.lower_bound = max(self.lower_bound, 0.0 if lower_bound is None else lower_bound)
-        self.n_nodes = self.n_nodes if n_nodes is None else n_nodes
+        if n_nodes is not None:
+            self.n_nodes, self.n_limited = n_nodes, n_nodes if n_limited is None else n_limited
         if better and self.loss < math.inf:
             self.history.append((self.seconds, self.loss, self.lower_bound))
         if self._progress is not None and (better or self.seconds - self._reported > _PROGRESS_SECONDS):
@@ -128,13 +138,13 @@ class Run:
             return "gap_reached"
         if self.is_out_of_time():
             return "feasible" if self.is_interrupted else "time_limit"
-        if self.node_limit is not None and self.n_nodes >= self.node_limit:
+        if self.node_limit is not None and self.n_limited >= self.node_limit:
             return "node_limit"
         return None
 
     def chunk(self) -> int:
         """How many nodes to visit before asking again."""
-        left = math.inf if self.node_limit is None else self.node_limit - self.n_nodes
+        left = math.inf if self.node_limit is None else self.node_limit - self.n_limited
         return int(max(1, min(self._chunk, left)))
 
     def chunk_took(self, seconds: float) -> None:

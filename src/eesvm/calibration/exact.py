@@ -63,7 +63,8 @@ def solve(
     random_state : seeds the neighbourhood search of "exact", and the order of the positives of Algorithm 1 when
         observation 4 is off.
     n_jobs : threads, None for one per core; without a time limit the result does not depend on it.
-    node_limit : stop after so many nodes of the tree; the path to the first leaf is walked in any case.
+    node_limit : stop after so many nodes of the tree; the path to the first leaf is walked in any case. Of "exact" it
+        counts the boxes whose bound is climbed; what is searched depth first within a box has limits of its own.
     observations : which of the paper's observations 1 to 4 Algorithm 1 uses.
     skip_satisfied : give a positive that is accepted already one child instead of one per exemplar (see `algorithm1`).
     """

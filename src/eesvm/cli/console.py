@@ -7,7 +7,7 @@ Texts are never read as markup: a file called [red].csv is printed as it is.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -18,6 +18,8 @@ from eesvm._support.amounts import amount, duration, percent
 from eesvm.calibration.anytime import Progress as SearchState
 from eesvm.calibration.anytime import ProgressCallback
 from eesvm.calibration.result import CalibrationResult
+
+_LINE_SECONDS = 60.0  # between two lines about a search where there is no terminal
 
 _STATUS_TEXTS = {
     "optimal": "proven",
@@ -43,7 +45,7 @@ class Screen:
             self._out.print(text, style=style or None, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """A remark that is no error."""
+        """A warning."""
         self.say(f"note: {text}", "yellow")
 
     def facts(self, facts: Sequence[tuple[str, str]]) -> None:
@@ -65,9 +67,12 @@ class Screen:
 
     @contextmanager
     def searching(self, title: str) -> Iterator[ProgressCallback | None]:
-        """A callback for the search that keeps a live line up to date in a terminal; None elsewhere."""
-        if self._quiet or not self._live.is_terminal:
+        """A callback for the search: a live line in a terminal, elsewhere a line a minute."""
+        if self._quiet:
             yield None
+            return
+        if not self._live.is_terminal:
+            yield SearchLines(title, sys.stderr.write)
             return
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(bar_width=8))
         with Progress(*columns, console=self._live, transient=True) as bar:
@@ -81,6 +86,18 @@ class Screen:
                 bar.update(task, description=text, total=state.time_limit, completed=state.seconds)
 
             yield update
+
+
+class SearchLines:
+    """The state of a search as a line of text once a minute."""
+
+    def __init__(self, title: str, write: Callable[[str], object]) -> None:
+        self._title, self._write, self._written = title, write, 0.0
+
+    def __call__(self, state: SearchState) -> None:
+        if state.seconds - self._written >= _LINE_SECONDS:
+            self._written = state.seconds
+            self._write(_state_text(self._title, state) + "\n")
 
 
 def result_facts(result: CalibrationResult, n_negatives: int | None = None) -> list[tuple[str, str]]:

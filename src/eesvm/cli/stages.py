@@ -1,31 +1,37 @@
 """What `train` and `detect` show while they work, and where the time went.
 
-In: stages, and how much of each is done. Out: a line with a bar and the time left in a terminal, nothing in a pipe; in
-the end, if wanted, a table of stages and their share of the time.
+In: stages, and how much of each is done. Out: a bar with the time left in a terminal; elsewhere, in a log file say, a
+line for each stage and one a minute; in the end, if wanted, a table of stages and their share of the time.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from eesvm._support.amounts import duration
 from eesvm.cli.console import Screen
 from eesvm.detector.training_table import StageProgress
 from eesvm.structures import Problem
 
 _SHOWN = 20  # problems that are listed one by one
+_LINE_SECONDS = 60.0  # between two lines of a stage where there is no terminal
 
 
 @contextmanager
 def stage_bar(quiet: bool) -> Iterator[StageProgress | None]:
-    """A callback that shows the stage at work; None where nobody would see it."""
+    """A callback that shows the stage at work; None where nobody wants to see it."""
     console = Console(file=sys.stderr)
-    if quiet or not console.is_terminal:
+    if quiet:
         yield None
+        return
+    if not console.is_terminal:
+        yield StageLines(sys.stderr.write)
         return
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -47,6 +53,33 @@ def stage_bar(quiet: bool) -> Iterator[StageProgress | None]:
             bar.update(task, description=stage, completed=done, total=total or None)
 
         yield update
+
+
+class StageLines:
+    """Progress as lines of text: when a stage begins, and once a minute while it is at work.
+
+    Parameters
+    ----------
+    write : takes each line.
+    clock : seconds.
+    """
+
+    def __init__(self, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._clock = write, clock
+        self._began = self._stage_began = self._written = clock()
+        self._kind = ""
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        now, kind = self._clock(), stage.split(",")[0]  # what follows a comma changes while a stage is at work
+        if kind != self._kind:
+            self._kind, self._stage_began = kind, now
+        elif now - self._written < _LINE_SECONDS:
+            return
+        self._written = now
+        amount = f": {done:,} of {total:,}" if total else ""
+        spent = now - self._stage_began
+        left = f", about {duration(spent / done * (total - done))} left" if spent and 0 < done < total else ""
+        self._write(f"[{duration(now - self._began)}] {stage}{amount}{left}\n")
 
 
 def report_profile(seconds: Mapping[str, float], total: float, screen: Screen) -> None:

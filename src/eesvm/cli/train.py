@@ -7,6 +7,7 @@ stopped; started again after it has finished, it redoes what other options ask f
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from eesvm._support.amounts import amount, duration, percent
 from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.calibration.result import CalibrationResult
 from eesvm.cli.arguments import Parsers, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.stages import report_problems, report_profile, stage_bar
@@ -63,7 +65,12 @@ def add_parser(verbs: Parsers) -> None:
     add("--calibrator", metavar="A,B,...", help=f"which to fit, or {_ALL}; the first is used for detection")
     add("--coverage", choices=COVERAGES, help="whether an exemplar may cover windows of its own image")
     add("--min-recall", type=number(above=0, maximum=1), metavar="R", help="share of the positives to accept")
-    add("--time-limit", type=number(minimum=0), metavar="S", help="seconds for the search of one class")
+    add(
+        "--time-limit",
+        type=number(minimum=0),
+        metavar="S",
+        help="seconds for the search of a class, and no other limit",
+    )
     add("--windows", choices=METHODS, help="where windows come from")
     add("--mode", choices=MODES, help="of selective search")
     add("--max-windows", type=number(minimum=1, integer=True), metavar="N", help="windows of an image")
@@ -136,6 +143,8 @@ def _options(arguments: argparse.Namespace) -> tuple[DetectorOptions, tuple[str,
         "random_state": arguments.seed,
         "n_jobs": arguments.jobs,
     }
+    if arguments.time_limit is not None:  # then that time, not what the preset thinks enough
+        changes.setdefault("calibration.node_limit", "none")
     changes |= {name: value for name, value in flags.items() if value is not None}
     names: tuple[str, ...] = ()
     if arguments.calibrator is not None:
@@ -162,6 +171,10 @@ def _report(
     screen.say()
     header = ("class", "exemplars", "redundant", "false positives", "at least", "gap", "recall", "search")
     screen.table(header, [_row(model) for model in detector.models_])
+    for model in detector.models_:
+        joint = model.calibrators.get(JOINT)
+        if isinstance(joint, JointCalibrator) and joint.result_.status in ("time_limit", "node_limit"):
+            screen.note(how_to_go_on(model.class_name, joint.result_))
     for name in detector.skipped_classes_:
         screen.note(f"the class {name} has no object to learn from and is left out")
     report_problems([*dataset.problems, *detector.problems_], screen)
@@ -170,6 +183,15 @@ def _report(
         screen.say(f"written to {arguments.output}: see MODEL.md in it, then `eesvm detect {arguments.output} IMAGES`")
     else:
         screen.say(f"{arguments.output} is up to date: there was nothing to do")
+
+
+def how_to_go_on(class_name: str, result: CalibrationResult) -> str:
+    """Which option would bring the search of a class further, where a limit has ended it."""
+    longer = 60 if result.seconds < 30 else 60 * math.ceil(4 * result.seconds / 60)
+    return (
+        f"the search of {class_name} ended at its {result.status.replace('_', ' ')} with a gap of "
+        f"{percent(result.gap)}: --time-limit {longer} gives it longer"
+    )
 
 
 def _row(model: Any) -> list[str]:

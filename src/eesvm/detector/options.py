@@ -146,8 +146,8 @@ class CalibrationOptions:
     coverage: str = _preset("calibration.coverage")  # "across-images": exemplars do not cover their own image
     min_recall: float = _preset("calibration.min_recall")
     method: str = "exact"
-    node_limit: int | None = 500  # of the search of one class: unlike a time limit it ends the same way every time
-    time_limit: float | None = 300.0  # seconds, for classes so large that even so many nodes take too long
+    node_limit: int | None = 500  # boxes in the search of a class: unlike a time limit it ends the same way every time
+    time_limit: float | None = 120.0  # seconds, for classes so large that even so many boxes take too long
     gap: float = 0.01
     criterion: str = "least_squares"  # of sigmoids
     positive_overlap: float = 0.5  # IoU from which a window is a positive

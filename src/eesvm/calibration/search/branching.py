@@ -62,6 +62,7 @@ class ExactSearch:
         self.statistics: dict[str, Any] = {"ascent_rounds": 0, "dives": 0, "dive_nodes": 0, "splits": 0}
         self.dive_gap = _DIVE_GAP
         self.n_idle = 0
+        self.n_taken = 0  # boxes that are done with: what the node limit counts
 
     def search(self, start: Levels | None = None) -> tuple[Levels, str]:
         """Search until the proof is complete or a limit is reached: (levels, status)."""
@@ -81,6 +82,8 @@ class ExactSearch:
             self._push(root)
         while self.queue and self._status() is None:
             self._take(self.proof.leaves[heapq.heappop(self.queue)[1]])
+            self.n_taken += 1
+            self._record()
         self.statistics["leaves"] = len(self.proof.leaves)
         self.statistics["shares"] = sum(len(shares.quanta) for shares, _ in self.proof.share_sets())
         return self.levels, self._status() or "optimal"
@@ -89,7 +92,8 @@ class ExactSearch:
         return self.run.stop_reason()
 
     def _record(self) -> None:
-        self.run.record(self.loss, min(self.loss, self.proof.bound()), len(self.proof.splits) + self._n_dive_nodes())
+        n_nodes = len(self.proof.splits) + self._n_dive_nodes()
+        self.run.record(self.loss, min(self.loss, self.proof.bound()), n_nodes, n_limited=self.n_taken)
 
     def _n_dive_nodes(self) -> int:
         return int(self.statistics["dive_nodes"])
