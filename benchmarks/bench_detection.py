@@ -2,7 +2,7 @@
 
 Writes benchmarks/results/detection.md. DATA is a folder of datasets. Each is cut into a training and a test half, several
 times; images of one half are never seen by the other, and neither are the scaling and the PCA of the descriptors. What has
-been measured is kept in the file of `--resume`, line by line, so that an interrupted benchmark goes on where it was.
+been measured is kept in the file of `--resume`, line by line, so that an interrupted benchmark can be resumed.
 """
 
 from __future__ import annotations

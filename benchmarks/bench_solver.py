@@ -2,7 +2,7 @@
 
 Writes benchmarks/results/solver.md and its pictures. Every run has a process of its own, one after the other. The whole
 takes hours, since Algorithm 1 is given ten minutes on each of dozens of tables: with `--resume FILE` what has been measured
-is kept in FILE, so that an interrupted benchmark goes on where it was, and `--render` lays the tables out again.
+is kept in FILE, so that an interrupted benchmark can be resumed, and `--render` lays the tables out again.
 `--quick` is a look whether everything works: small tables and short limits, printed and not written.
 """
 

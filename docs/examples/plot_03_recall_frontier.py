@@ -24,7 +24,7 @@ frontier = recall_frontier(problem, floors, time_limit=2)
 print(frontier.to_markdown())
 
 # %%
-# What is owed to the hardest positives, as a range where it is not proven:
+# What a few hard positives cost, as a range where it is not proven:
 
 for owed in frontier.share_of_loss_owed_to_hardest:
     print(f"the hardest {owed.share:.1%} of the positives: {owed.low:.0%} to {owed.high:.0%} of the false alarms")

@@ -278,7 +278,7 @@ def test_the_command_writes_the_frontier_and_says_what_is_owed(tmp_path, capsys,
         method == "exact"
     )  # what `calibrate` has searched is not searched again
     assert (out / "recall_frontier.png").read_bytes().startswith(b"\x89PNG")
-    assert f"how much of the loss {frontier.losses[0]:.0f} at recall 1 is owed to the hardest positives:" in text
+    assert f"how much of the loss {frontier.losses[0]:.0f} at recall 1 a few hard positives cost:" in text
     for owed, share in zip(frontier.share_of_loss_owed_to_hardest, ("0.1 %", "1 %", "5 %"), strict=True):
         line = next(line for line in text.splitlines() if line.startswith(f"{share} of the positives"))
         assert line.split()[-2:] == [f"{100 * owed.owed:.1f}", "%"]

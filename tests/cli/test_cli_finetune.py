@@ -154,7 +154,7 @@ def test_interrupted(arguments, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr("eesvm.cli.finetune.finetune", interrupt)
     assert main([*arguments, "-o", str(tmp_path / "net.onnx")]) == 130
-    assert capsys.readouterr().err == "eesvm: interrupted: the same command goes on from the last checkpoint\n"
+    assert capsys.readouterr().err == "eesvm: interrupted: the same command resumes from the last checkpoint\n"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`eesvm reproduce`: killed and gone on with, everything that it writes, and what it refuses."""
+"""`eesvm reproduce`: killed and resumed, everything that it writes, and what it refuses."""
 
 import csv
 import json
@@ -65,7 +65,7 @@ def read_csv(path):
 def test_an_interrupted_run_says_how_to_go_on(finished):
     _, (status, errors), _ = finished
     assert status == 130
-    assert errors == "eesvm: interrupted: the same command goes on where it stopped\n"
+    assert errors == "eesvm: interrupted: the same command resumes the run\n"
 
 
 def test_what_was_filed_before_the_kill_is_kept(finished):

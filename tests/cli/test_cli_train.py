@@ -247,7 +247,7 @@ def test_an_interrupted_run_says_how_to_go_on(arguments, tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 130
-    assert errors == "eesvm: interrupted: the same command goes on where it stopped\n"
+    assert errors == "eesvm: interrupted: the same command resumes the run\n"
     assert state(folder)
 
 

@@ -1,4 +1,4 @@
-"""Model folders: what is written is read again, what is damaged is refused, and training goes on where it stopped."""
+"""Model folders: what is written is read again, what is damaged is refused, and training is resumed."""
 
 import json
 import shutil

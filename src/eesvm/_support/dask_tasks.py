@@ -231,7 +231,7 @@ class DaskEngine:
 
     def fail(self) -> NoReturn:
         """The sentence for a scheduler that is gone."""
-        raise InputError(f"the Dask scheduler at {self.name} is gone: start it, and the same call goes on from here")
+        raise InputError(f"the Dask scheduler at {self.name} is gone: start it, and the same call resumes from here")
 
     def _write(self, array: np.ndarray) -> _MappedArray:
         assert self._folder is not None

@@ -1,7 +1,7 @@
 """Packages that only some stops need, imported when they are first needed.
 
 In: the name of a module and the extra that brings it. Out: the module, or one sentence that says what to install.
-The core stays small: whoever has a score table installs no image library.
+The core stays small: a score table needs no image library.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: bytes, or a text such as "4GB". Out: a `MemoryPlan`, which the stages ask: how many windows may be held in memory,
 how many exemplars may be trained together, whether a class can be calibrated within the limit. Nothing that is computed
-is made smaller without a word: descriptors that do not fit are mapped from a temporary file, exemplars are trained in
+is silently reduced: descriptors that do not fit are mapped from a temporary file, exemplars are trained in
 smaller blocks, and a calibration that cannot fit is refused with the option that makes it smaller.
 Pages of mapped files do not count: the system takes them back when somebody needs the room.
 Absent on purpose: watching what is really taken.

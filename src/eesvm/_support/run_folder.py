@@ -146,7 +146,7 @@ class RunFolder:
         if not isinstance(state, dict) or state.get("format") != FORMAT or not isinstance(state.get("parts"), dict):
             raise InputError(f"{root} is not written to: its {NAME} is not of a run of eesvm")
         if state.get("format_version") != FORMAT_VERSION:
-            rule = f"must be {FORMAT_VERSION}, which this eesvm {__version__} goes on with"
+            rule = f"must be {FORMAT_VERSION}, which this eesvm {__version__} resumes"
             raise InputError(f"{file}: `format_version` {rule}, got {state.get('format_version')!r}")
         return state
 

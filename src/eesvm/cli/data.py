@@ -35,7 +35,7 @@ example:
   eesvm data info VOCdevkit/VOC2007 --split trainval --check full
 """
 _FETCH_HELP = """\
-An interrupted download goes on where it stopped when the command is run again. Archives are checked before they are
+An interrupted download is resumed when the command is run again. Archives are checked before they are
 unpacked, and removed after it.
 
 example:

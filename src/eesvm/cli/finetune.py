@@ -1,7 +1,7 @@
 """`eesvm finetune`: a network that learns the windows of a dataset, as an ONNX file.
 
 In: annotated training images and options. Out: the ONNX file, its card and its curves. Killed and started again, it
-goes on from the last checkpoint; started again after it has finished, it does nothing.
+is resumed from the last checkpoint; started again after it has finished, it does nothing.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
                 on_epoch=on_epoch,
             )
     except KeyboardInterrupt:
-        sys.stderr.write("eesvm: interrupted: the same command goes on from the last checkpoint\n")
+        sys.stderr.write("eesvm: interrupted: the same command resumes from the last checkpoint\n")
         return 130
     _report(result, dataset, time.perf_counter() - started, screen)
     return 0

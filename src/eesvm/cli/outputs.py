@@ -99,7 +99,7 @@ def _conditions(problem: CalibrationProblem, min_recall: float) -> list[str]:
 
 
 def report_frontier(frontier: RecallFrontier, problem: CalibrationProblem, screen: Screen) -> None:
-    """Print how much of the loss is owed to the hardest positives."""
+    """Print how much of the loss a few hard positives cost."""
     if not frontier.is_complete:
         screen.note("the recall frontier was interrupted; floors that were not begun are missing")
     rows = [
@@ -112,7 +112,7 @@ def report_frontier(frontier: RecallFrontier, problem: CalibrationProblem, scree
     ]
     if rows:
         loss = f"loss {amount(float(frontier.losses[0]))} at recall {frontier.floors[0]:g}"
-        screen.say(f"\nhow much of the {loss} is owed to the hardest positives:")
+        screen.say(f"\nhow much of the {loss} a few hard positives cost:")
         screen.table(FRONTIER_HEADER, rows)
 
 

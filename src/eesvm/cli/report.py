@@ -36,7 +36,7 @@ they are not, it shows what was found. The page is one file: no network, nothing
 
 The N best detections are shown (--max-detections), as far as possible equally many of each class; figures and curves
 are of all. --frontier S searches thresholds for lower recall floors, S seconds for each floor of each class, and shows
-how much of the calibration loss is owed to the hardest few positives.
+how much of the calibration loss a few hard positives cost.
 
 Calibrators: {", ".join(CALIBRATORS)}. With --detections, --calibrator says which one made them.
 

@@ -1,7 +1,7 @@
 """`eesvm reproduce`: the tables, claims and figures of the paper on the embedded scenes or on any dataset.
 
 In: nothing, or a dataset. Out: a folder with every table as CSV, LaTeX and Markdown, the claims with their verdicts,
-the figures, and all of it on one page. Killed and started again, it goes on where it stopped.
+the figures, and all of it on one page. An interrupted run is resumed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ tables 4 to 6 (Val1+train, trainval) use all of them and searches that are stopp
 several random halves of the images; intervals are over these splits, or over resampled test images with --own-split.
 
 OUT holds tables/table1.csv, .tex and .md to table6, claims.csv, figures/, results.md and report.html. Every finished
-part is filed there: the same command goes on after an interruption, and measures nothing when all is done.
+part is filed there: the same command resumes an interrupted run, and measures nothing when all is done.
 
 example:
   eesvm reproduce -o reproduction
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
             measured = reproduction.measure(["eesvm", *sys.argv[1:]] if sys.argv else [])
     except KeyboardInterrupt:
-        sys.stderr.write("eesvm: interrupted: the same command goes on where it stopped\n")
+        sys.stderr.write("eesvm: interrupted: the same command resumes the run\n")
         return 130
     options = recipes[SMALL][0].options
     n_mined = min(options.training.max_images or len(splits.splits[0].train), len(splits.splits[0].train))

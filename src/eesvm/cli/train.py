@@ -1,7 +1,7 @@
 """`eesvm train`: a detector from annotated images.
 
-In: a dataset and options. Out: a model folder, which `eesvm detect` uses. Killed and started again, it goes on where it
-stopped; started again after it has finished, it redoes what other options ask for, or nothing.
+In: a dataset and options. Out: a model folder, which `eesvm detect` uses. An interrupted run is
+resumed; started again after it has finished, it redoes what other options ask for, or nothing.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def add_parser(verbs: Parsers) -> None:
     parser = add_verb(verbs, "train", run, "train a detector: one exemplar per object, calibrated together", _HELP)
     add = parser.add_argument
     add("data", metavar="DATA", help="folder or file of a dataset, or the word scenes")
-    add("-o", "--output", required=True, metavar="MODEL", help="model folder; one that is unfinished is gone on with")
+    add("-o", "--output", required=True, metavar="MODEL", help="model folder; an unfinished run is resumed")
     add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
     add("--split", metavar="NAME", help="only the images of this split")
     add("--classes", metavar="A,B,...", help="train only these classes (default: all)")
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> int:
                 memory=arguments.memory,
             )
     except KeyboardInterrupt:
-        sys.stderr.write("eesvm: interrupted: the same command goes on where it stopped\n")
+        sys.stderr.write("eesvm: interrupted: the same command resumes the run\n")
         return 130
     total = time.perf_counter() - started
     _report(detector, dataset, arguments, total, screen)

@@ -1,4 +1,4 @@
-"""`eesvm verify`: check a finished calibration without trusting whoever made it.
+"""`eesvm verify`: check a finished calibration without trusting its author.
 
 In: the score table and the folder that `calibrate` wrote. Out: a line that says what was recomputed and that it holds,
 or an error that says what does not.

@@ -1,4 +1,4 @@
-"""Datasets: from the files of whoever annotated them to one `Dataset`, and out again.
+"""Datasets: annotated files of any common format to one `Dataset`, and out again.
 
 In: a path with PASCAL VOC, ILSVRC, COCO or YOLO annotations, or just images. Out: a `Dataset` of images that are read
 when they are needed, instances with half-open boxes, splits, and every problem that was met on the way.

@@ -1,7 +1,7 @@
 """Official datasets by name: download, check, unpack.
 
 In: a name such as "voc2007" and a folder. Out: the dataset below that folder, ready for `open_dataset`. A download
-that was cut off goes on where it stopped, also in a later call; an archive is unpacked only if its SHA-256 is the
+that was cut off is resumed, also in a later call; an archive is unpacked only if its SHA-256 is the
 known one; the folder of the dataset appears whole or not at all. Nothing is downloaded unless this is called.
 Absent on purpose: datasets behind a login (ILSVRC), mirrors, which `base_url` names.
 """
@@ -184,5 +184,5 @@ def _write_member(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path)
 
 def _disk_text(error: OSError, folder: str | os.PathLike[str]) -> str:
     where = os.fsdecode(error.filename) if error.filename else os.fspath(folder)
-    more = "; free some space and run it again, it goes on where it stopped" if error.errno == errno.ENOSPC else ""
+    more = "; free some space and run it again, it resumes where it stopped" if error.errno == errno.ENOSPC else ""
     return f"{where}: {error.strerror or error}{more}"

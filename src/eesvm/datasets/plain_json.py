@@ -14,7 +14,7 @@ import numpy as np
 
 
 def plain_json(value: Any) -> Any:
-    """`value` in what JSON has: arrays and tuples become lists, anything else a text, numbers that are none too."""
+    """`value` in what JSON has: arrays and tuples become lists, anything else and non-finite numbers become strings."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

@@ -80,7 +80,7 @@ class ExemplarDetector(BaseEstimator):
         calibrators : which to fit besides that of the options, or "all".
         cache : keeps windows and descriptors.
         folder : a model folder in which every finished part is kept as soon as it is done. The same `fit` after an
-            interruption goes on from there; after a change of options it redoes what depends on them.
+            interruption is resumed from there; after a change of options it redoes what depends on them.
         command : what the folder says it was made by.
         progress : called with a stage, how much of it is done, and how much there is to do.
         scheduler : who computes where work splits: the address of a Dask scheduler, "local" for workers on this

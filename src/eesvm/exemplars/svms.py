@@ -92,7 +92,7 @@ class ExemplarSVMs(LinearExemplars):
     memory_budget : bytes for training, besides negatives, exemplars and results; exemplars are trained in smaller
         groups where it asks for that. None: 72 MiB, or half the size of the negatives where that is more, or what a
         single exemplar needs where even that is more.
-    checkpoint : folder in which finished blocks of exemplars are kept; an interrupted `fit` goes on from there.
+    checkpoint : folder in which finished blocks of exemplars are kept; an interrupted `fit` is resumed from there.
     progress : called with a `TrainingProgress`.
     n_jobs : threads, None for one per core.
 

@@ -1,7 +1,7 @@
 """Fine-tuning from a dataset to an ONNX file.
 
 In: annotated images, options, and where the network goes. Out: the ONNX file, its card and its curves; a
-`FinetuneResult`. Killed and started again, it goes on from the last checkpoint, which lies in a folder beside the file;
+`FinetuneResult`. An interrupted run is resumed from its last checkpoint, which lies in a folder beside the file;
 started again after it has finished, it does nothing.
 Absent on purpose: torch at import; it is loaded when `finetune` is called.
 """

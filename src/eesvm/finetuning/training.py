@@ -3,7 +3,7 @@
 In: a `WindowClassifier`, batches of windows and their pixels. Out: the classifier with the weights of the epoch whose
 loss on held-out windows was lowest, and the curves. Stochastic gradient descent with momentum; the learning rate rises
 over the first batches and then falls along a cosine to 0. Every batch is a function of its number and the seed, and so
-is every random number, so a run that goes on from a checkpoint ends with the same bits as one that was never
+is every random number, so a run that is resumed from a checkpoint ends with the same bits as one that was never
 interrupted, on the same machine with the same number of threads. On a GPU products are of bfloat16 where it has that.
 When a loss is not a number any more, training ends with the best weights it had.
 Absent on purpose: where windows come from, and files other than the checkpoint.

@@ -76,7 +76,7 @@ def choose_detections(
     ----------
     exemplars : all of the model.
     min_score : leave out detections that score less.
-    top : keep the so many best of all images together.
+    top : keep the `top` best of all images together.
     problems : a list that receives a `Problem` for each thing that is passed over; without one they are logged.
     """
     if top is not None:

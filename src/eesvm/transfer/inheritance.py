@@ -28,7 +28,7 @@ from eesvm.transfer.target import HALF, KEYPOINTS, Target, box_text, check_box, 
 class Agreement:
     """Share of all the weight behind each thing that was handed on; 0 where nothing was, 1 for a single exemplar.
 
-    Who has no mask, no such part or no such label is not behind it.
+    Exemplars without a mask, such a part or such a label are not counted.
     """
 
     class_name: float = 1.0
@@ -269,7 +269,7 @@ def weighted_median(values: NDArray[np.float64], weights: NDArray[np.float64]) -
 
 
 def numbered_parts(parts: Sequence[Part]) -> dict[tuple[str, int], Part]:
-    """Parts by their name and by the how-manieth of that name they are: an object may have two hands."""
+    """Parts by their name and their number among those of that name: an object may have two hands."""
     counts: dict[str, int] = {}
     numbered = {}
     for part in parts:

@@ -157,7 +157,7 @@ def enumerate_leaves(tree, path, counters, best_levels, best_loss, budget):
 def search_tree(tree, path, arena, switches, counters, best_levels, best_loss, budget):
     """Algorithm 1: depth first, cheapest child first, for `budget` nodes or until a better leaf. In place.
 
-    Returns why it stopped; called again with the same arrays, it goes on where it was.
+    Returns why it stopped; called again with the same arrays, it resumes.
     """
     n_levels = len(tree.sequence)
     while budget > 0:

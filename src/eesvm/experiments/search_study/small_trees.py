@@ -38,7 +38,7 @@ class TreeNode:
     false_positives: frozenset[int]  # negatives with a weight that some exemplar accepts
     loss: float
     fate: str = UNSEEN
-    visit: int | None = None  # the how-manieth node that the search entered, from 0
+    visit: int | None = None  # visit order, from 0
 
 
 @dataclass(frozen=True)

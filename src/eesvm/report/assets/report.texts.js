@@ -21,8 +21,8 @@ const TEXTS = {
     `was asked for) is accepted${isAcross ? " by an exemplar of another image" : ""}, and as few negative ones as ` +
     "possible by anyone. The loss is the number of these; the lower bound is proven: no thresholds accept fewer.",
   floors:
-    "Loss and lower bound when only a share of the positive training windows must be accepted: how much is owed to the " +
-    "hardest few.",
+    "Loss and lower bound when only a share of the positive training windows must be accepted: how much a few hard " +
+    "positives cost.",
   scores: "Positives upwards, negatives downwards, each with heights by the square root; the line is the threshold.",
   responsible: "it accepts them by a larger margin than any other exemplar.",
 };
