@@ -1,6 +1,6 @@
 """The command `eesvm`, and `python -m eesvm`, from its first moment: Ctrl-C during imports ends it as later on.
 
-In: the arguments of the process. Out: its exit status. Absent on purpose: everything else, see `cli`.
+In: the arguments of the process. Out: its exit status. Not here: everything else, see `cli`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: (n, 4) arrays of x1, y1, x2, y2 in pixels, half-open: the width is x2 - x1, a box of one pixel at the origin is
 0, 0, 1, 1. Out: arrays, in the order of the input unless the docstring says otherwise. A box with x2 <= x1 or y2 <= y1
 is empty: its area is 0 and so is its overlap with anything, itself included. No boxes at all are fine everywhere.
-Absent on purpose: classes of boxes, images, files. Inclusive boxes ("+1") are converted where they are read.
+Inclusive boxes ("+1") are converted where they are read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Frozen dataclasses that travel between the stops: what a file reader, a proposer and a detector hand over.
+"""Frozen dataclasses that travel between the rooms: what a file reader, a proposer and a detector hand over.
 
 Boxes are (4,) or (n, 4) float64 arrays of x1, y1, x2, y2 in pixels, half-open: a box of one pixel at the origin is
 0, 0, 1, 1. Readers convert whatever their format says. Images are RGB, uint8, (height, width, 3).

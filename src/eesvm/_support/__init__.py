@@ -1,1 +1,1 @@
-"""What every room stands on: checks of arguments, files that appear whole, threads, tasks, memory, compiled kernels."""
+"""Shared helpers that every room may use: checks of arguments, files that appear whole, threads, tasks, kernels."""

@@ -1,4 +1,4 @@
-"""Files from strangers, looked at before they are believed: what can be opened, what a file really is, .npz archives.
+"""Untrusted files: what can be opened, what a file really is, and .npz archives that are checked before they are read.
 
 In: a path. Out: the arrays of an archive, or an `InputError` that says what is wrong: a pickle, an array that declares
 more than the file holds, another format under this name.

@@ -3,7 +3,7 @@
 In: arrays, and everything they depend on. Out: the same arrays when the same training is started again.
 The name of a file is a digest of inputs and parameters, so another descriptor, parameter or format never finds it; a
 file appears whole or not at all, and one that is damaged is computed again.
-Absent on purpose: cleaning up. A folder of checkpoints may be deleted at any time.
+A folder of checkpoints may be deleted at any time.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ training is the same to the bit wherever processors and numerical libraries are 
 Arrays that tasks share are files in a folder that all see, mapped and not copied; without such a folder, and for other
 values, they are sent to the workers once.
 Dask pickles what it sends, and runs what it receives: a scheduler belongs on a network that is trusted.
-Absent on purpose: what is computed, and files of models, which this process alone writes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Packages that only some stops need, imported when they are first needed.
+"""Packages that only some rooms need, imported when they are first needed.
 
 In: the name of a module and the extra that brings it. Out: the module, or one sentence that says what to install.
 The core stays small: a score table needs no image library.

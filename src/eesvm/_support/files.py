@@ -3,7 +3,7 @@
 In: a path, and whatever the caller writes inside the `with` block. Out: the finished file or folder under that path.
 Until the block has ended everything lives under a temporary name beside it, so a full disk, a missing permission or
 Ctrl-C leaves what was there before. A folder carries a list of its own files, and only such a folder is ever replaced.
-Absent on purpose: formats. What the files hold is the business of the callers.
+What the files hold is the business of the callers.
 """
 
 from __future__ import annotations

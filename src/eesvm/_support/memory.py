@@ -5,7 +5,6 @@ how many exemplars may be trained together, whether a class can be calibrated wi
 is silently reduced: descriptors that do not fit are mapped from a temporary file, exemplars are trained in
 smaller blocks, and a calibration that cannot fit is refused with the option that makes it smaller.
 Pages of mapped files do not count: the system takes them back when somebody needs the room.
-Absent on purpose: watching what is really taken.
 """
 
 from __future__ import annotations

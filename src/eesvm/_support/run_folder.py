@@ -3,7 +3,6 @@
 In: names of parts, keys, files. Out: whether a part is there, made from the same things and undamaged. The file is
 replaced after every part, whole or not at all, so killing the run at any moment loses the part that was being made.
 A folder that is neither empty nor has a `run.json` of ours is left alone.
-Absent on purpose: what the parts are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Tables of results as Markdown.
 
 In: a header and rows of texts. Out: the lines of a table.
-Absent on purpose: what the cells say, and the sentences around a table.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """What every search shares: limits, progress, and the record of loss and bound over time.
 
 In: the limits a caller set. Out: for the search, "stop now, because ..."; for the caller, progress and a history.
-Absent on purpose: anything about how solutions are found.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Certificates: a proof of a lower bound that anybody can check without the search that found it.
 
-In: the arrays of a tree of splits with shares at its leaves. Out: `Certificate`, every array checked; what it proves
-is for `proofs` to say. Whatever a stranger puts into a certificate, it is refused or its bound does not exceed the
-optimum.
+In: the arrays of a tree of splits with shares at its leaves. Out: `Certificate` as data, whose form is checked here;
+whether it proves its bound is for `proofs.verify` to say. Whatever a stranger puts into a certificate, it is refused or
+its bound does not exceed the optimum.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The recall frontier: what the loss, and the bound on it, become when more and more positives may be left out.
 
 In: a `CalibrationProblem` and recall floors. Out: `RecallFrontier`, one row per floor, and how much of the loss at the
-highest floor a few hard positives cost. Absent on purpose: searching, which is `solve`; drawing and files.
+highest floor a few hard positives cost. Not here: searching, which is `solve`; drawing and files.
 
 The least loss never rises when the floor falls: thresholds for a floor are thresholds for every lower one. So floors
 are solved from the highest down, each from the best thresholds known so far, and everything found serves both ways: a

@@ -3,7 +3,7 @@
 In: the scores of positive and negative windows under every exemplar, optional weights, forbidden pairs and bounds on
 the thresholds.
 Out: `CalibrationProblem`, which can judge any thresholds in plain numpy.
-Absent on purpose: searching. Nothing here knows a solver, so it can be trusted to check all of them.
+Nothing here knows a solver, so it can be trusted to check all of them.
 
 Conventions, decided once:
 - Exemplar j accepts window x iff `s_j(x) > theta_j`, strictly. A negative that ties with a positive cannot be

@@ -2,8 +2,8 @@
 
 In: a `CalibrationProblem`. Out: `RankedProblem`, without scores. Exemplar j's negatives are laid out from its highest
 score down, `order[j]`; accepting positive p with j means accepting the first `delta[p, j]` of them. A search state is a
-*level* per exemplar: how many of its negatives it accepts. After this stop nobody looks at a score until levels become
-thresholds again. Absent on purpose: a dense positives x negatives table; memory is that of the scores as int32.
+*level* per exemplar: how many of its negatives it accepts. After this step nobody looks at a score until levels become
+thresholds again.
 
 Bounds on thresholds disappear here. A pair whose score is not above the lower threshold becomes a forbidden one; the
 negatives above an upper threshold are accepted in every solution, so they leave the problem and their price is kept

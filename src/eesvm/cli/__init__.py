@@ -2,7 +2,7 @@
 
 In: arguments. Out: an exit status: 0; 1 with one line on the error stream where a file or a value cannot be used; 2 for
 a wrong call; 130 when interrupted. Results go to the output stream, progress and errors to the error stream.
-Absent on purpose: arithmetic. Each verb reads, calls the library and writes.
+Each verb reads, calls the library and writes.
 """
 
 from __future__ import annotations

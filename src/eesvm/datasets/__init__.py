@@ -2,7 +2,8 @@
 
 In: a path with PASCAL VOC, ILSVRC, COCO or YOLO annotations, or just images. Out: a `Dataset` of images that are read
 when they are needed, instances with half-open boxes, splits, and every problem that was met on the way.
-`scenes` makes a dataset without any file; `fetch` downloads official ones.
+`scenes` makes a dataset without any file; `fetch` downloads official ones. A new format is a sign in `formats`, a
+reader beside `voc`, and an entry in `_READERS` here.
 """
 
 from __future__ import annotations

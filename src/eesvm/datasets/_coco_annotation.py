@@ -2,7 +2,7 @@
 
 In: the JSON object of an annotation, with the picture and the class that its ids lead to. Out: an `Instance`, or None
 and a problem. Polygons become compact arrays; what cannot be used of them is left out and named.
-Absent on purpose: ids, which `coco` follows.
+Not here: ids, which `coco` follows.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 In: the name, size and SHA-256 of an archive and the address of its folder. Out: the file, complete and with that
 checksum. Bytes that have arrived lie in a file that ends in .part and are never asked for again. A server that
 ignores the request for the rest is read from the start. What is not the right file is deleted.
-Absent on purpose: other protocols, parallel streams.
 """
 
 from __future__ import annotations

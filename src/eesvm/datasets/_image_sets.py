@@ -3,7 +3,6 @@
 In: text files such as ImageSets/Main/train.txt and ImageSets/Main/car_train.txt. Out: splits, names to image ids. A
 list with labels makes four: `car_train` has all its images, `car_train=1` those with the class, `car_train=0` those
 in which it is difficult or only partly annotated, `car_train=-1` those without it.
-Absent on purpose: images and annotations; which names exist is told to this module.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: 8 x 8 grids of ink and a pose. Out: patches of opacity (h, w), 0 to 1; where it is at least 0.5, the thing is.
 All resampling is plain numpy, so that shapes are the same wherever numpy runs.
-Absent on purpose: colours and places; see `_scene_pixels` and `scenes`.
+Not here: colours and places; see `_scene_pixels` and `scenes`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: sizes, patches of opacity and a stream of random numbers. Out: RGB images as float64, 0 to 255.
 Training and test scenes are cut from different halves of the photographs. Resampling is plain numpy; decoding the two
 JPEG files is not, and another decoder may move a value by one or two.
-Absent on purpose: where things are; see `scenes`.
+Not here: where things are; see `scenes`.
 """
 
 from __future__ import annotations

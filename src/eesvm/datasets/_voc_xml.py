@@ -3,7 +3,7 @@
 In: the bytes of a file. Out: a tree of nodes that know their lines, and from it the size, the file name and the
 objects that it speaks of, numbers still as they are written. Declarations of entities, the stuff of XML bombs, are
 refused.
-Absent on purpose: judgement. Whether a box lies in its image is asked in `build`.
+Not here: judgement. Whether a box lies in its image is asked in `build`.
 """
 
 from __future__ import annotations

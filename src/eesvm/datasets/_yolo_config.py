@@ -2,7 +2,6 @@
 
 In: data.yaml, or classes.txt, obj.names and the like. Out: `Config`. YAML is read without building objects, and every
 value is text: a class called `no` stays `no`.
-Absent on purpose: what else training tools keep there (downloads, augmentation).
 """
 
 from __future__ import annotations

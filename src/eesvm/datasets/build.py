@@ -1,9 +1,8 @@
-"""What every reader does with what it finds, so that all formats judge alike.
+"""Shared by all readers: what becomes of what they find, so that all formats judge alike.
 
 In: boxes, class names, image files and complaints of a reader. Out: `Instance`s, pictures that can be read later, and
 in the end a `Dataset` with the list of its problems. One bad file never ends a run: it is left out and listed; with
 `strict` the first problem is an `InputError` instead.
-Absent on purpose: formats.
 """
 
 from __future__ import annotations

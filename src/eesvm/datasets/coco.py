@@ -5,7 +5,6 @@ Out: a `Dataset` whose image ids are those of the file; where an earlier file gi
 stands before it (val/1). Boxes x, y, width, height become x, y, x + width, y + height; polygons and both kinds of run
 lengths become masks that are drawn when they are asked for; keypoints go to the metadata as name: [x, y, visibility].
 What `write_coco` adds (parts, pose, splits, ...) is read back.
-Absent on purpose: captions, panoptic segments, licences.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: a name such as "voc2007" and a folder. Out: the dataset below that folder, ready for `open_dataset`. A download
 that was cut off is resumed, also in a later call; an archive is unpacked only if its SHA-256 is the
 known one; the folder of the dataset appears whole or not at all. Nothing is downloaded unless this is called.
-Absent on purpose: datasets behind a login (ILSVRC), mirrors, which `base_url` names.
+Not here: datasets behind a login (ILSVRC), mirrors, which `base_url` names.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: a dataset. Out: a hash of the content of every image, and one of all annotations, masks included. A file that was
 renamed or touched has the same hash; one that was changed has another.
-Absent on purpose: judging anything. An image that cannot be read has a hash that says so.
+An image that cannot be read has a hash that says so.
 """
 
 from __future__ import annotations

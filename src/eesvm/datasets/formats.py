@@ -2,7 +2,6 @@
 
 In: a file or folder. Out: the name of the one format whose signs are there. Signs of two formats are an error that
 names them both; without any, the error says what was looked for.
-Absent on purpose: reading.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ ILSVRC2013_train/n02084071/n02084071_4. Boxes count pixels from 0 and include bo
 (n02084071), or names where a list of names is found or given; metadata keeps the `synset`. An image without XML has
 no objects, as its documentation says. Lists of one class (train_17.txt) are read only when they are asked for: there
 are hundreds.
-Absent on purpose: the list of blacklisted pairs, the .mat files of the devkit.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: a `Dataset`. Out: `Summary`, counts that can be printed or written as JSON, and smaller datasets by split, class
 or image.
-Absent on purpose: pixels. Nothing here opens an image.
+Nothing here opens an image.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Free values, such as metadata, in what JSON has.
 
 In: any value. Out: the same of None, texts, truth values, numbers, lists and objects with texts as keys.
-Absent on purpose: reading it back; what became a text stays one.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ mask, an upper and a lower part, and metadata. No download; an image is drawn wh
 The objects are real handwriting in varied size, rotation, slant, contrast and colour, some of them partly covered. The
 rest is photograph, other digits and letters, which are nobody's class. Training and test scenes share neither a digit
 image nor a piece of photograph. Shapes depend on numpy alone, colours also on the JPEG decoder.
-Absent on purpose: realism. It is a detection problem that fits into a test, not a picture of the world.
+It is a detection problem that fits into a test, not a picture of the world.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 In: a folder. Out: its files as relative paths in one order everywhere, and an index that finds images by name without
 minding endings or, as a last resort, the case of letters (.jpg, .JPG). Names that files give to other files are only
 followed downwards: nothing outside the folder is ever read on their word. Links that the user put there are followed.
-Absent on purpose: what the files hold.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ images or in a folder of their own. Out: a `Dataset`. VOC counts pixels from 1 a
 xmin, ymin, xmax, ymax of a file becomes the half-open xmin - 1, ymin - 1, xmax, ymax; tools that count from 0 are
 read with `first_pixel=0`. Object i of a file owns the pixels i + 1 of its SegmentationObject image. Tags without a
 place in `Instance` become metadata.
-Absent on purpose: SegmentationClass, person layout and action scores.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: an `ImageRecord`. Out: its XML annotation, the image that numbers its objects, the lines of a list. Metadata whose
 key is a tag name becomes a tag, anything else an <attribute> with name and value, as CVAT writes it.
-Absent on purpose: files; `writers` puts them in place.
+Not here: files; `writers` puts them in place.
 """
 
 from __future__ import annotations

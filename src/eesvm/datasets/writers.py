@@ -5,7 +5,6 @@ format has a place for is written there; COCO keeps all else under keys of its o
 `open_dataset` reads back, VOC keeps it in tags. Images that are files are copied byte for byte, others are written as
 PNG. VOC holds at most 254 masks in an image, and a pixel belongs to one object: where masks overlap, the later one
 has it.
-Absent on purpose: YOLO, which cannot hold parts, metadata or masks with holes.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ In: a folder with images/ and labels/ (or the text files beside the images), or 
 line is `class cx cy width height`, all in shares of the image, or `class x1 y1 x2 y2 ...`, a polygon, which becomes
 mask and box; one more number after a box is its `confidence`, and with `kpt_shape` in data.yaml keypoints follow. An
 image without a text file has no objects: that is the convention of the format.
-Absent on purpose: rotated boxes as such; their four corners are read as a polygon.
 """
 
 from __future__ import annotations

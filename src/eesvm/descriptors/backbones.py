@@ -4,7 +4,6 @@ In: "lite0", "lite1", "lite2" or the path of an ONNX file, and the names of laye
 pixels into those layers. Any tensor of the graph can be a layer; what no layer needs is cut off and never computed.
 A file must take one float32 input (n, 3, h, w); sides and n may be fixed or free. It runs on a GPU where onnxruntime
 has one. Nothing random happens inside, and the same machine gives the same numbers for any number of threads.
-Absent on purpose: training.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ An entry is one `.npy` file plus 40 bytes at its end: a mark, its length, and ch
 written under a temporary name and moved into place, so two processes may write the same key and a killed one leaves
 nothing half done; an entry that is cut short or damaged is noticed, dropped and computed again. Where nothing can be
 written, a full disk say, that is logged once and the arrays are still returned.
-Absent on purpose: locks, and pickle.
+Not here: locks, and pickle.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ and a ring of cells around the window takes part in the normalisation only.
 "warped" warps each window to the grid's size in pixels and takes the gradients there, as the paper's HOG row does.
 "integral" takes the gradients of the whole image once and sums them from an integral image: several times faster; each
 pixel counts in the cell that it lies in, and large windows keep fine texture.
-Absent on purpose: any dependency beyond numpy and numba: this descriptor works in the core.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: a file or its bytes. Out: a model whose outputs are the layers that were asked for and nothing else. Any tensor of
 the graph can become an output; nodes and constants that no layer needs are dropped, because the runtime would
 otherwise compute them on every run. A file may state how it wants to be fed, under the key `eesvm` of its metadata.
-Absent on purpose: running. That is the business of `backbones`.
+Not here: running. That is the business of `backbones`.
 """
 
 from __future__ import annotations

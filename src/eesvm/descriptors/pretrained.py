@@ -4,7 +4,6 @@ In: a name. Out: the bytes of the model, and what is known about it. The weights
 TensorFlow) and are converted on first use: the file must have the expected SHA-256, and the converted network must
 give, on a fixed picture, the logits that torch gives with the same weights; a loader that ignores strides fails there.
 The result is kept in a cache folder under a name that holds its own hash, so a damaged file is noticed and made again.
-Absent on purpose: downloads.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ In: an RGB uint8 image and boxes with fractional sides. Out: float32 pixels of e
 for growing and shrinking: a triangle, as wide as two source pixels or two target pixels, whichever is wider, so that
 shrinking averages and growing interpolates linearly (the rule of Pillow's `BILINEAR`). A target pixel whose centre lies
 outside the image becomes `fill`, or, without one, repeats the border.
-Absent on purpose: rotation, and any dependency beyond numba, so that HOG works in the core.
 """
 
 from __future__ import annotations

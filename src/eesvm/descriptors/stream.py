@@ -4,7 +4,6 @@ In: images, and the windows of each. Out: the descriptors of one image after ano
 images are under way at a time, so memory does not grow with their number. With a cache, what was computed before comes
 from disk without even decoding the file, and an interrupted run is resumed. A bad image is skipped
 and listed.
-Absent on purpose: stacking everything into one table, which is what would not fit.
 """
 
 from __future__ import annotations

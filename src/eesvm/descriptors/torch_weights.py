@@ -5,7 +5,6 @@ and contiguous arrays. A pickle can call any function it names; here it may name
 function that rebuilds a tensor and the storage types, and anything else is refused before it runs. Tensors are views
 into storages: offset and **strides** are honoured, because weights that come from another framework are often stored
 transposed and would otherwise load silently wrong.
-Absent on purpose: whole modules, optimisers, quantised or sparse tensors.
 """
 
 from __future__ import annotations

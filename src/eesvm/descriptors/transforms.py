@@ -3,7 +3,6 @@
 In: rows (n, d). Out: rows. Both are fitted on a sample of rows, remember plain arrays only, and go to `.npz` files and
 back without pickle. `Transformed` puts them behind a descriptor and is a descriptor itself, whose parameters name the
 fitted arrays, so that a cache never confuses two fits.
-Absent on purpose: anything that looks at labels.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ In: the training windows that overlap an object of a class, their descriptors an
 `BoxRegressor`, which moves the boxes of new windows. One linear map a class, by ridge regression, as in R-CNN; how
 strongly it is held back is chosen by how well it does on images that it was not fitted to. Where it is not clearly
 better there than leaving boxes as they are, there is none.
-Absent on purpose: scores, which stay those of the window as it was proposed, and exemplars, who stay the winners.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The card of a model: what it is, what it was made from and how good its calibration is, as JSON and as a page.
 
 In: the classes of a model, its options, inputs and the hashes of its files. Out: `model.json` and `MODEL.md`.
-Absent on purpose: reading it, which `files` does.
+Not here: reading it, which `files` does.
 """
 
 from __future__ import annotations

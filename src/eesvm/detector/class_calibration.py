@@ -4,7 +4,6 @@ In: `CalibrationScores`, options, names. Out: fitted calibrators; and for the sc
 winning exemplar each (equation 1 of the paper; with `pooling` the mean of the few best calibrated scores, while the
 winner stays the best). "joint" and "joint-sigmoid" are one search, of which the first uses the thresholds alone.
 Redundant exemplars, which accept no positive under the joint thresholds, are left out there.
-Absent on purpose: training, searching, files.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 In: `TrainingWindows`, a class and options. Out: `TrainedClass`, with one linear detector per object and one for all
 objects together, and `CalibrationScores`: a score table of positive and negative windows (sets P and N of the paper).
 Both steps are functions, so that one table of windows serves many trainers, and one training many calibrators.
-Absent on purpose: calibration, and files.
 """
 
 from __future__ import annotations

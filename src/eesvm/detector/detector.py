@@ -1,10 +1,8 @@
-"""The detector: images in, detections with the exemplar that won each of them out.
+"""`ExemplarDetector`: the estimator that trains, detects, saves and loads.
 
-In: a dataset to learn from; images to look at. Out: `ExemplarDetector`, which composes the stops: windows, descriptors,
-an exemplar per object, box regression, scores, calibration, suppression. Each step can be called on its own:
-`training_windows`, `train_class`, `regress_boxes`, `score_class`, `calibrate_class`, `score_image` are what `fit` and
-`predict` are made of.
-Absent on purpose: arithmetic of its own.
+In: a dataset to learn from; images to look at. Out: detections with the exemplar that won each of them. `fit` runs
+`training_run`, which makes what is missing. Each step can be called on its own: `training_windows`, `train_class`,
+`regress_boxes`, `score_class`, `calibrate_class`, `score_image` are what `fit` and `predict` are made of.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
 In: a trained model. Out: the folder, and the model again. Each part is a function that writes some of these files and
 one that reads them, so that training can keep what it has finished (`training_run`). Score table and joint calibration
 are in the formats of `eesvm calibrate`, so `eesvm verify` checks the proof of a class.
-Absent on purpose: pickle.
+Not here: pickle.
 """
 
 from __future__ import annotations

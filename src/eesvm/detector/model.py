@@ -3,7 +3,6 @@
 In: the classes of a model, a calibrator by name, and the boxes and descriptors of an image's windows. Out: scores and
 winners of all classes by one matrix product, boxes moved to where the class's regression puts them, and after
 suppression `Detections`, whose exemplars are numbered through the whole model.
-Absent on purpose: images, training, files.
 """
 
 from __future__ import annotations

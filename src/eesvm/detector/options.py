@@ -6,7 +6,7 @@ and as plain values again. Every option has a dotted name, `training.C`, which i
     training:
       C: 1.0e-4
 
-Absent on purpose: doing anything with them, and options that say how to run rather than what comes out (`n_jobs`
+Not here: doing anything with them, and options that say how to run rather than what comes out (`n_jobs`
 excepted, which changes no result).
 """
 

@@ -1,4 +1,4 @@
-"""Training a detector part by part, so that it can be interrupted and resumed.
+"""Training, first file: decides which parts of a model are missing, so that a run can be interrupted and resumed.
 
 In: a dataset, options, an engine, and where results are kept. Out: `ClassModel`s, and in a model folder every finished
 part: the descriptor's scaling and PCA; for each class its exemplars, its box regression, its training scores and its

@@ -1,4 +1,4 @@
-"""The stages of a training, computed by an engine: windows, descriptors, exemplars, scores, calibrators.
+"""Training, second file: computes a part by asking an engine for tasks: windows, exemplars, scores, calibrators.
 
 In: an engine, options, and where windows and descriptors are kept. Out: what each stage gives, the same to the bit
 whatever the engine. Exemplars come in the blocks in which `ExemplarSVMs.fit` trains them, scores in the blocks of

@@ -4,7 +4,7 @@ In: a dataset and options. Out: `TrainingWindows`: boxes, images and float32 des
 that can be read, the ground-truth boxes among them, and for any class which windows are its objects, its positives and
 its negatives. To compare trainers or calibrators, make it once.
 Scaling and PCA are fitted to proposals of some random images, and belong to the descriptor from then on.
-Absent on purpose: training, and what is kept where: a `DescriptorCache` keeps windows and descriptors between runs.
+Not here: training, and what is kept where: a `DescriptorCache` keeps windows and descriptors between runs.
 """
 
 from __future__ import annotations

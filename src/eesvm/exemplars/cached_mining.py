@@ -4,7 +4,7 @@ In: exemplars, negatives in blocks, and the image of each. Out: exemplars that w
 looks at a batch of images with the current exemplars: negatives that score above -1 and are not in an exemplar's cache
 join it, the highest first; the exemplar is trained on its cache, and keeps its support and some of the nearest others.
 It has enough when all images in a row gave it nothing new.
-Absent on purpose: a proof. A cache that is smaller than the support gives another SVM than all negatives would.
+A cache that is smaller than the support gives another SVM than all negatives would.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: a fitted `ExemplarSVMs` or `ExemplarLDA`, and the identity of every exemplar. Out: a file that appears whole or not
 at all, and from it an estimator that scores as the saved one and knows its `exemplars_`.
 Everything is checked when it is read: the format number, the names, dtypes, shapes and values of the arrays, and the
-JSON field by field. Absent on purpose: pickle, which can run code from the file.
+JSON field by field. Not here: pickle, which can run code from the file.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ With mu and S the mean and the shrunk covariance of all negatives (Hariharan, Ma
     w_j = S^-1 (x_j - mu)         f_j(x) = w_j.x - w_j.(x_j + mu) / 2
 
 which is the dot product of whitened descriptors; it is 0 half way between the exemplar and the mean negative. Two
-passes over the negatives and one d x d system serve all exemplars. Absent on purpose: hard negatives, a prior and
-groups: one image more or less among the negatives does not change their statistics.
+passes over the negatives and one d x d system serve all exemplars.
 """
 
 from __future__ import annotations

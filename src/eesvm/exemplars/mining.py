@@ -8,7 +8,6 @@ Two methods. "exact" trains against all windows: the solver goes through them af
 ends when there are none, so it *is* hard-negative mining, with a proof. "cached" is mining as the original code does
 it: every exemplar has a cache of its own, filled from one batch of images after another, trained on and trimmed; it is
 here for comparison, and for sources that are slow to read again.
-Absent on purpose: reading images, proposing windows, describing them.
 """
 
 from __future__ import annotations

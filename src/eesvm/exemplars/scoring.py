@@ -3,7 +3,6 @@
 In: windows as an array or `Rows`, weights (E, d) and biases (E,). Out: (n, E) scores, in memory, in an array of the
 caller's, or in a `.npy` file that appears whole or not at all and is mapped, not read.
 The biases are added while a block of scores is still in the cache, so the rate is that of the matrix product alone.
-Absent on purpose: calibration, and graphics cards: the product is a small part of what the descriptors cost.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In: descriptors of all objects of a class, and of negative windows, an array or 
 vector and bias. The recipe: hinge, C 1e-3, positives count twice, bias feature 10, one epoch of hard negatives: a
 window that scores above -1.0001 joins the cache, and with every 2,000 new ones the SVM is trained again on the cache
 and what scores below -1.2 is dropped. Descriptors should have a mean length of 20; scaling them is up to the caller.
-Absent on purpose: another solver. The cache is small, so scikit-learn's liblinear does.
+The cache is small, so scikit-learn's liblinear does.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ with E weight vectors and biases, each with the evidence of how far from optimal
 
 with the hinge or its square as loss. B is `bias_multiplier`: the bias is the weight of a constant feature B, as in
 liblinear, so it is penalised, and the less the larger B is.
-Absent on purpose: what is a negative (`mining`), and solving (`solver`).
+Not here: what is a negative (`mining`), and solving (`solver`).
 """
 
 from __future__ import annotations

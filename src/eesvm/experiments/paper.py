@@ -4,7 +4,6 @@ In: nothing. Out: `PAPER_TABLES` by number, each with its rows under the names t
 where the paper prints them, the values of its ten `CLASSES`; and the figures of the running text.
 Counts are numbers of windows, precisions and recalls are per cent, both as printed. Means of tables 1 and 4 are
 printed in thousands.
-Absent on purpose: anything that was measured here.
 """
 
 from __future__ import annotations

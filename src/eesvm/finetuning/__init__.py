@@ -1,8 +1,8 @@
 """Fine-tuning: a network that has seen ImageNet learns the windows of a dataset, as R-CNN has it.
 
 In: annotated training images. Out: an ONNX file that `make_descriptor` and `eesvm train` take as a backbone, with a
-card and learning curves beside it. It needs `eesvm[torch]`; nothing outside this package imports torch, and neither
-does this package before `finetune` is called.
+card and learning curves beside it. It needs `eesvm[torch]`; nothing outside `eesvm.finetuning` imports torch, and it
+does so only when `finetune` is called.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 In: facts of a run. Out: `NAME.json` for programs and `NAME.md` for people, beside the ONNX file, and the curves as
 `NAME.png`. The card has hashes of the images, the annotations, the weights it started from and the ONNX file, so that
 anybody can see whether two networks are the same and a finished run is not repeated.
-Absent on purpose: torch.
 """
 
 from __future__ import annotations

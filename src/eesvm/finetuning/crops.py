@@ -3,7 +3,6 @@
 In: images and batches of windows. Out: float32 RGB pixels (n, side, side, 3), warped exactly as `CropCNN` warps them
 when the trained network describes windows. Several threads work on a batch, and the next one is made while the network
 is busy with this one. Images stay decoded in memory up to a limit.
-Absent on purpose: colours and mirroring, which happen where the network runs.
 """
 
 from __future__ import annotations

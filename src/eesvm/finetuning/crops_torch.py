@@ -3,7 +3,7 @@
 In: images and batches of windows. Out: float32 pixels (n, 3, side, side) on the device: the same filter as
 `descriptors.resampling`, written as two matrix products per image. A GPU that had to wait for the cores to warp windows
 would be idle most of the time. Images stay on the device, as bytes, up to a limit.
-Absent on purpose: colours and mirroring, which `finetuning.training` does.
+Not here: colours and mirroring, which `finetuning.training` does.
 """
 
 from __future__ import annotations

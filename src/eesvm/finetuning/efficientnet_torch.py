@@ -4,7 +4,6 @@ In: the weights of lite0, lite1 or lite2 as named arrays. Out: a module whose pa
 gives the same maps as the ONNX model that `descriptors.onnx_builder` writes from them, so that what was trained here
 goes back through that builder. A stride of 2 pads as TensorFlow does, the odd pixel at the bottom and right.
 `WindowClassifier` takes the mean of a body's map, and adds dropout, a hidden layer if wanted, and one score per class.
-Absent on purpose: the classifier of ImageNet, squeeze-and-excitation and whatever else the Lite networks leave out.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ statement of how to feed it: normalisation, size of a crop, and the layers that 
 otherwise. EfficientNet-Lite goes through `descriptors.onnx_builder` and has the layer names of the published network;
 another module goes through torch's own exporter and has `map` (where it gives one), `features`, `hidden` and `logits`.
 Before anything is written the model has to give what torch gives, on a crop and on a larger picture.
-Absent on purpose: files; the caller writes them whole or not at all.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In: a dataset, perhaps another one to stop by, classes, windows. Out: `LearningData`, checked: every class has enough
 objects, no image is on both sides, both sides have the same classes. Only the images that are given are looked at.
-Absent on purpose: pixels, and torch.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In: a preset and single changes. Out: frozen, checked `FinetuneOptions`, and as 
 R-CNN's: 32 windows with IoU >= 0.5 with an object, which have its class, and 96 windows of background. What R-CNN does
 not have: the learning rate falls along a cosine, the statistics of batch normalisation stay those of ImageNet, and
 held-out images decide how long it takes.
-Absent on purpose: torch, and options of how to run (device, threads), which are arguments of `finetune`.
+Not here: torch, and options of how to run (device, threads), which are arguments of `finetune`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: annotated images, options, and where the network goes. Out: the ONNX file, its card and its curves; a
 `FinetuneResult`. An interrupted run is resumed from its last checkpoint, which lies in a folder beside the file;
 started again after it has finished, it does nothing.
-Absent on purpose: torch at import; it is loaded when `finetune` is called.
+Not here: torch at import; it is loaded when `finetune` is called.
 """
 
 from __future__ import annotations

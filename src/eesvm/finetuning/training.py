@@ -6,7 +6,6 @@ over the first batches and then falls along a cosine to 0. Every batch is a func
 is every random number, so a run that is resumed from a checkpoint ends with the same bits as one that was never
 interrupted, on the same machine with the same number of threads. On a GPU products are of bfloat16 where it has that.
 When a loss is not a number any more, training ends with the best weights it had.
-Absent on purpose: where windows come from, and files other than the checkpoint.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ mirrored or not, moved a little and with other colours. A sampler therefore has 
 after batch k asks for batch k + 1.
 A window shows the object that it overlaps most, if that is by at least `positive_overlap`. What overlaps a difficult
 object or a group by as much, and no other object, is neither an object nor background and takes no part.
-Absent on purpose: pixels, and torch.
 """
 
 from __future__ import annotations

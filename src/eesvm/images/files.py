@@ -3,7 +3,6 @@
 In: a path or the bytes of a JPEG, PNG, GIF, BMP, PPM, TIFF, WebP, AVIF or JPEG 2000 file. Out: RGB, uint8,
 (height, width, 3), turned as its EXIF tag says; transparent pixels lie over white, 16 bits become 8, of an animation
 the first frame counts. Whatever cannot become that is an `ImageError`, one sentence with the file and the reason.
-Absent on purpose: colour profiles, which are ignored; formats that start other programs (EPS); resizing.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: polygons, COCO run lengths (plain or as text), images whose pixels number the objects. Out: (height, width)
 boolean arrays, and back to run lengths. Polygons are drawn exactly as COCO draws them: inside by the even-odd rule,
 several polygons of one object are united. Run lengths go down the columns and start with a run outside. Sizes are
-checked before memory is taken. Absent on purpose: outlines of a mask as polygons, which lose pixels.
+checked before memory is taken.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: arrays of pixels and the map between two boxes, which stretches both axes. Out: for each target pixel the
 share of its source area that a mask covers (`covered_share`), or its colour (`resampled`).
 A pixel is a square, not a point: coverage is the exact area under the map, whatever the scale, so sub-pixel boxes need
-no special case and shrinking loses nothing to chance. Absent on purpose: rotation, perspective, files.
+no special case and shrinking loses nothing to chance.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ Crowds are passed on as such. COCO does not know difficult objects, so they are 
 no detection on them is held against anybody. An object counts as small, medium or large by the number of pixels of its
 mask, or by its box where it has no mask. At most 100 detections per image and class count. Of equal scores COCO's code
 puts the image of the lower number first: that is the image id where all ids are numbers, else the place in the truth.
-Absent on purpose: masks and keypoints as answers.
 """
 
 from __future__ import annotations

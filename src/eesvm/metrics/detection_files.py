@@ -16,7 +16,7 @@ and VOC files of others may lack it.
 - VOC: a folder with one `comp3_det_test_CLASS.txt` per class, lines `image_id score x1 y1 x2 y2`, where boxes count
   from 1 and include both ends: x1 + 1, y1 + 1, x2, y2. Corners are rounded in their last bits.
 
-Absent on purpose: masks and parts that were carried over; see `transfer`.
+Not here: masks and parts that were carried over; see `transfer`.
 """
 
 from __future__ import annotations

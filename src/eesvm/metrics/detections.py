@@ -6,7 +6,7 @@ Detections are ranked by score; of equal scores the image that comes first in th
 the earlier row. A second hit on an object is a false positive; difficult objects and crowds are neither to be found nor
 held against anybody (`matching` says precisely who takes what). Images without detections count: their objects are
 missed.
-Absent on purpose: suppression of overlapping detections, see `boxes.nms`; the blacklist of ILSVRC's validation set.
+Not here: suppression of overlapping detections, see `boxes.nms`; the blacklist of ILSVRC's validation set.
 """
 
 from __future__ import annotations

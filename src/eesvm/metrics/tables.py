@@ -4,7 +4,7 @@ In: image records with instances, `Detections` of some of these images in any or
 and one per detection, both image by image in the order of the truth, with integers for images and classes. What cannot
 be evaluated is refused here: an image that the truth does not have, NaN, columns of different lengths. Detections of a
 class that the truth does not know are set aside and counted.
-Absent on purpose: which detection found which object; see `matching`.
+Not here: which detection found which object; see `matching`.
 """
 
 from __future__ import annotations

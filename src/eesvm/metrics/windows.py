@@ -2,7 +2,7 @@
 
 In: labels `y` of windows (0/1, -1/1 or booleans) and their scores, higher is better; optionally weights. Out: numbers.
 Windows of equal score are never separated: they are accepted together, so an order among them cannot help or hurt.
-Absent on purpose: boxes. Everything here works on windows, whatever they were cut from; see `detections` for boxes.
+Not here: boxes. Everything here works on windows, whatever they were cut from; see `detections` for boxes.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In: numbers and texts that others have computed. Out: `ReportData` and its parts
 tuples and bytes, and `to_json`, which the script of the page reads under the same names.
 Classes, exemplars, scenes and images are named by their place in the tuples of `ReportData`. Boxes are x1, y1, x2, y2
 in pixels of the image as it was, whatever size it is shown at. What is not known is None.
-Absent on purpose: computing (`gather`) and looks (`page`).
+Not here: computing (`gather`) and looks (`page`).
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 In: a class of a model, with the scores it was calibrated on where it has kept them. Out: an `Exemplar` for each, and
 the class's `Search` where it has a joint calibration. A training window that an exemplar is responsible for is shown as
 the training object in it, of which the model has a picture; so no training image is needed.
-Absent on purpose: test images.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In: a fitted or loaded `ExemplarDetector`, a dataset, and the detections in it. 
 annotated, every detection is judged and every missed object listed; where they are not, the parts that need the truth
 are left out, and a note says so. So it is with what a model has not kept: training scores, the history of a search.
 Detections in images that the dataset does not have, or by exemplars that the model does not have, are refused.
-Absent on purpose: detecting (`detector`) and looks (`page`).
+Not here: detecting (`detector`) and looks (`page`).
 """
 
 from __future__ import annotations

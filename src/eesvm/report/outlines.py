@@ -4,7 +4,6 @@ In: a boolean mask. Out: the path of its outline as SVG writes it, in units of h
 the centres of pixels that are in and their neighbours that are out, around a mask that touches its border along the
 border. It is then simplified: corners that lie within half a pixel of a straight line are left out, and with them the
 stairs that pixels make of slanted lines. What would become too small for a triangle stays as it was.
-Absent on purpose: masks of full size; whoever wants a short path makes the mask small first.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The report as one HTML file that needs nothing beside it.
+"""The interactive report as one HTML file that needs nothing beside it.
 
 In: `ReportData`. Out: the text of the page: style, script, data and images inside. Texts that stand in the page itself
 are escaped; the rest is JSON in which no character can end the element it stands in, and the script makes text nodes of
 it.
 The page's own policy lets the browser run the one script and apply the one style whose hashes it names, show images
 that the page holds, and nothing else: no request leaves it, and no text in the data can become code.
-Absent on purpose: what is shown, which `gather` decides, and how, which the files in `assets` do.
+Not here: what is shown, which `gather` decides, and how, which the files in `assets` do.
 """
 
 from __future__ import annotations

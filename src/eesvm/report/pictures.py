@@ -3,7 +3,7 @@
 In: RGB arrays and the bytes that all of them may take together. Out: `Image`s, each the largest and finest JPEG of a
 fixed ladder of sizes and qualities that keeps its share. A few photographs stay sharp, hundreds become small, and the
 page stays below its limit whatever they show.
-Absent on purpose: cutting out objects. The page shows a piece of the one image wherever it needs one.
+The page shows a piece of the one image wherever it needs one.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: detections, verdicts, and the records of a dataset. Out: `ShownDetection`s, `Missed` objects, `Scene`s, the images.
 Of more detections than wanted the surest of each class stay, as far as possible equally many of each.
-Absent on purpose: judging (`truth`).
+Not here: judging (`truth`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A report as one HTML file: tables, pictures and pairs of images, readable without a network and on a phone.
 
 In: `DemoPage`, plain data. Out: the text of the page, with every image inside and every text escaped.
-Absent on purpose: scripts, links to other machines, and any computation of what is shown.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ In: RGB images, boxes of detections, annotations of exemplars. Out: RGB arrays, 
 A detection is framed in green, the exemplar superimposed on it is outlined in yellow: along its mask, or its box where
 it has no mask. `superimposed` shows it in its image, `panel` beside the exemplar and the transferred mask, `grid` many.
 Texts below pictures may have several lines; lines that are too long for their column are broken.
-Absent on purpose: choosing what to show, and any number that is not in the arguments.
 """
 
 from __future__ import annotations

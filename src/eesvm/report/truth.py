@@ -2,7 +2,7 @@
 
 In: annotated images, the detections in them, and the classes to judge. Out: a `Judgement`: average precision and
 curves, the breakdown of errors, and a `Verdict` on every detection. PASCAL VOC's rules since 2010, with an IoU of 0.5.
-Absent on purpose: other protocols, for which there is `eesvm evaluate`.
+Not here: other protocols, for which there is `eesvm evaluate`.
 """
 
 from __future__ import annotations

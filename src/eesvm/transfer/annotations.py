@@ -5,7 +5,7 @@ and with small pictures; one safetensors file with masks as bits and pictures as
 detection can be explained, and annotations carried over, without the dataset.
 Pictures are made smaller where a side exceeds 256 pixels; masks keep every pixel. A mask or picture that cannot be
 read or does not fit its object costs that mask or picture, not the run.
-Absent on purpose: carrying anything over (`transfer`).
+Not here: carrying anything over (`inheritance`).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ speaks for them (`ImageDetections`: the winners of the file, or the few best exe
 `detector.consensus`), the annotations these hand on, and where the images are annotated themselves how good those are.
 Images are dealt with one by one, so the masks of a whole collection are never in memory together. Detections that
 cannot be used are listed as problems; those that cannot be of this model are refused.
-Absent on purpose: files (`files`), and the arithmetic of `inheritance` and `quality`.
+Not here: files (`files`), and the arithmetic of `inheritance` and `quality`.
 """
 
 from __future__ import annotations

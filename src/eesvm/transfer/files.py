@@ -8,7 +8,7 @@ the order of its category, and, under keys that other tools ignore, `parts`, `po
 `attributes`, and `exemplar`: number in the model, image, index and class of the training object that won. Where several
 vote, `votes` are those with their calibrated scores and weights, and `agreement` is the share of weight behind each
 thing. What the exemplars say nothing about is not there. `open_dataset` reads such a file as any other COCO file.
-Absent on purpose: pictures to look at, see `report.transfer_pictures`.
+Not here: pictures to look at, see `report.transfer_pictures`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Annotation transfer: what is known of the exemplar that won a detection, carried onto that detection.
+"""One detection and its exemplars: mask, parts, keypoints, pose and labels carried onto the detection's box.
 
 In: annotated training objects (`annotate` takes what is to be handed on from an `Instance`) and the box of a detection.
 Out: a `TransferredAnnotation`: mask, part boxes and keypoints in the detection's image, pose, metadata, and how far
 those who handed it on agree. `transfer` takes one exemplar, `transfer_consensus` several that fire on one detection.
 Masks are kept as a piece of the image and where it lies, so many detections in large images stay small.
-Absent on purpose: choosing the exemplars, which is the business of calibration; deforming a mask to the image under it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: the box of a detection and the size of its image, then annotations of exemplars. Out: `Target`, which gives their
 masks, parts and keypoints in that image. The map stretches both axes, box onto box. A pixel is in the mask where at
-least half of it is. What lies outside the image is cut off. Absent on purpose: labels, which have no place, and votes.
+least half of it is. What lies outside the image is cut off.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""An order of windows whose every beginning stands for the whole: what is left when only so many can be kept.
+"""Orders windows so that any first k of them represent all of them well.
 
 In: different half-open xyxy boxes of one image. Out: their order, a function of the set alone.
 Selected windows S are worth  sum_i sqrt(area_i) max_(j in S) iou(i, j)^3 : every window wants to be near one of them,
 large ones a little more. Next comes always the window that adds most. The worth is submodular, so what the first k
 windows reach is at least 1 - 1/e of what the best k could. Places where many proposals agree come first, and are not
 taken twice. Recall with the first 100 windows lies far above that of a random order (docs/windows.md).
-Absent on purpose: pixels; whatever segmentation knew about the windows is not needed.
 """
 
 from __future__ import annotations

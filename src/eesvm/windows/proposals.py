@@ -1,11 +1,10 @@
-"""Windows: boxes in which an object may be, before anybody knows of which class.
+"""Proposing windows: selective search, or a grid.
 
 In: an RGB image, or a dataset. Out: (n, 4) half-open xyxy boxes, the most representative first, or `Windows` per image;
 and how many of a dataset's objects such windows find.
 "selective_search" is OpenCV's (Uijlings et al. 2013), as in the paper: it needs `eesvm[vision]`. It returns the same
 set on every call, but in a random order; the order here is our own (see `order`). "grid" is the plain
 alternative, which never looks at the pixels.
-Absent on purpose: scores and classes of windows.
 """
 
 from __future__ import annotations

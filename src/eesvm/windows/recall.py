@@ -1,7 +1,7 @@
 """How many of a dataset's objects windows find: the ceiling of whatever detector comes after them.
 
 In: a dataset and the windows of its images. Out: recall at several overlaps, in total and per class, and how many
-windows that took. Absent on purpose: scores; see `metrics` for detections.
+windows that took. Not here: scores; see `metrics` for detections.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: a score table `S` (n_windows, n_exemplars) and labels `y` with two values, the second in sorted order positive.
 Out: `ScoreCalibrator`, on which `transform` gives one calibrated score per window and exemplar, `decision_function`
 their maximum (equation 1 of the paper), `predict` a label and `assign` the exemplar that wins the window.
-Absent on purpose: any calibration. A calibrator adds what it learns in `_fit` and its arithmetic in `_calibrate`.
+Not here: any calibration. A calibrator adds what it learns in `_fit` and its arithmetic in `_calibrate`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ in the context of right detections; a detection then scores the sum of its conte
 for weights. Boxes are plain (n, 4) arrays of x1, y1, x2, y2, half-open.
 It is a heuristic, as its author says, and breaks the association: a score no longer belongs to one exemplar alone, all
 that overlap earn it. `assign` still names the exemplar of the detection.
-Absent on purpose: where boxes come from.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: a score table and labels, optionally the image of each window and of each exemplar. Out: `JointCalibrator`.
 Step 1 finds thresholds under which the ensemble accepts the positives at the fewest false positives; step 2 fits each
-exemplar's sigmoid to the positives above its threshold and all negatives. Absent on purpose: searching (`exact`) and
+exemplar's sigmoid to the positives above its threshold and all negatives. Not here: searching (`exact`) and
 fitting (`sigmoid`), which both work without this class.
 """
 

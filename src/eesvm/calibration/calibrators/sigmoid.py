@@ -2,7 +2,7 @@
 
 In: scores. Out: (slope, centre) for one exemplar by `fit_sigmoid`, (E, 2) of them for a table by `fit_sigmoids`.
 Two criteria: "least_squares", what the original E-SVM code minimises (mean squared error + 1e-6 slope^2), and "platt",
-the log loss with Platt's targets. Absent on purpose: which windows belong to an exemplar; callers decide that.
+the log loss with Platt's targets.
 
 The slope is kept >= 0: a falling sigmoid, which the original allows, would make background the surest detection.
 The original walks by Nelder-Mead from slope 3 and the mean positive score. "least_squares" has several local minima, so

@@ -1,7 +1,7 @@
-"""Calibrators of the other kinds as safetensors files.
+"""Sigmoid, isotonic and affine calibrators as safetensors files.
 
 In: a fitted sigmoid, isotonic or affine calibrator. Out: a file, and from it a calibrator that scores as the saved one.
-Absent on purpose: joint calibrations and co-occurrence, which are JSON (`calibrations`); pickle.
+Not here: joint calibrations and co-occurrence, which are JSON (`calibrations`); pickle.
 """
 
 from __future__ import annotations

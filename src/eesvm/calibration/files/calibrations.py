@@ -3,7 +3,7 @@
 In: a fitted `JointCalibrator`, or a `CooccurrenceCalibrator`. Out: a small text file, and from it a calibrator that
 scores as the saved one.
 The numbers survive exactly: thresholds are kept with all their digits together with the dtype they belong to.
-Absent on purpose: pickle, which can run code from the file; the training scores, so a loaded calibrator
+Not here: pickle, which can run code from the file; the training scores, so a loaded calibrator
 carries the summary of its result (loss, bound, status, history, ...) but not who was responsible for which positive.
 """
 

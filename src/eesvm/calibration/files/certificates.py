@@ -1,7 +1,7 @@
 """Certificates in a file: one .npz with plain arrays, never pickle.
 
 In: a `Certificate`. Out: a file, and from it the same certificate, believed only after every array has been checked.
-Absent on purpose: the problem. Whether the certificate proves something about given scores is for `verify` to say.
+Not here: the problem. Whether the certificate proves something about given scores is for `proofs.verify` to say.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The lower bound that a certificate proves, worked out from the scores.
 
 In: a `CalibrationProblem` and a `Certificate`. Out: a number that no feasible loss is below, or an `InputError` where
-the certificate is no proof. Absent on purpose: anything of a solver, and the walk through the tree (`walk`). This
+the certificate is no proof. Not here: anything of a solver, and the walk through the tree (`walk`). This
 is numpy; the scores of the negatives may come from a memory map.
 
 The proof is a binary tree. A *split* (j, s) sends every solution one of two ways: *open*, theta_j < s, so j accepts all

@@ -2,7 +2,7 @@
 
 In: the tree of a `Certificate`, and a `CalibrationProblem`. Out: a visit of the leaves that are asked for, at each of
 which `Paid` knows the negatives that are paid and `Values` the v_p of one set of shares; `certified_bound` says what
-these words mean. Absent on purpose: what follows for the bound.
+these words mean.
 
 A proof has thousands of leaves, and the next one differs from the last by little. So nothing is computed at a leaf:
 each step down changes what it changes, and the step back up puts the old numbers back. All amounts are whole numbers

@@ -10,7 +10,7 @@ In: a `RankedProblem`. Out: the best leaf found within the limits, with a proof 
 Beyond the letter of the paper, `skip_satisfied` gives a positive that the node already accepts (or can accept at no
 cost) a single child. Its siblings would pay for what is free, so none leads to a better leaf; Algorithm 1 as printed
 visits them all the same. With a recall floor every node gets one more child: leave the positive out, while the floor
-allows it. Absent on purpose: any bound on what is still to be paid.
+allows it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Better and better incumbents: a large-neighbourhood search over levels.
 
 In: a `RankedProblem` and, if at hand, levels to start from. Out: feasible levels and their loss, at any time.
-Absent on purpose: any bound, and any clock; whoever runs the search decides how many moves it gets. Losses are those
-of the ranked problem, without what every solution pays anyway.
+Losses are those of the ranked problem, without what every solution pays anyway.
 
 A move lowers or raises a few exemplars that have something in common, covers again what was lost at the least added
 cost, and tightens every level to what only its exemplar covers. It stays if the loss is not higher. When many moves in

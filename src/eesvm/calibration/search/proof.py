@@ -1,7 +1,7 @@
 """A proof under construction: a binary tree of boxes, with shares at its leaves.
 
 In: splits and bounds, as a search finds them. Out: at any time the bound that all leaves together prove, and the
-`Certificate` that others can check. Absent on purpose: deciding what to split.
+`Certificate` that others can check.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ In: a digit, or sizes and a family. Out: `DigitExample` with a training and a te
 The digits are the 1,797 images of 8 x 8 pixels that scikit-learn carries. Every training image of the digit is an
 exemplar, and its detector is linear and in closed form: w = Sigma^-1 (x - mu), with the mean and the covariance of the
 negatives (exemplar LDA). The synthetic tables are for benchmarks: what they measure is time, not usefulness.
-Absent on purpose: descriptors and trained SVMs; these tables only show what calibration does with scores.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In: a `ScoreTable` and an unfitted `JointCalibrator`. Out: the fitted one; per exemplar, what its threshold does
 (`ExemplarSummary`); per row, what was decided and by whom (`RowScores`); a split of the rows by their groups.
-Absent on purpose: files and printing.
 """
 
 from __future__ import annotations

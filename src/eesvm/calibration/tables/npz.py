@@ -1,7 +1,7 @@
 """Score tables in .npz archives.
 
 In: an archive with `positive_scores` and `negative_scores`, or `scores` and `labels`. Out: `RawTable`.
-Absent on purpose: pickled objects, which can run code from the file.
+Not here: pickled objects, which can run code from the file.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: a path and the names of the columns that matter. Out: `RawTable`, arrays as the file holds them.
 A file that is not what its name says ends in an `InputError` that names the array, or the line and the column.
-Absent on purpose: what labels mean, and whether the arrays agree with each other; `score_table` decides that.
+Not here: what labels mean, and whether the arrays agree with each other; `score_table` decides that.
 """
 
 from __future__ import annotations

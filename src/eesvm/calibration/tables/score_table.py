@@ -2,7 +2,7 @@
 
 In: a .npz, .csv, .csv.gz, .tsv or .parquet file. Out: `ScoreTable`, whose arrays agree with each other and hold nothing
 but finite numbers, or one `InputError` sentence that names the file, the place in it and what is wrong there.
-Absent on purpose: pickles, which can run code from the file; guesses about which column is the label.
+Not here: pickles, which can run code from the file; guesses about which column is the label.
 """
 
 from __future__ import annotations

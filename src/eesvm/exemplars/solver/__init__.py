@@ -15,7 +15,6 @@ margin of some exemplar is grown until none outside violates one:
 3. `solve`: repeat until, for every exemplar, no negative violates its optimality conditions by more than `tol` and the
    duality gap, over all negatives, is at most `tol` of the objective.
 
-Absent on purpose: descriptors, images, and what a negative is.
 """
 
 from eesvm.exemplars.solver.problem import LOSSES, Budget, Margins, Objective, Solution, TrainingProblem

@@ -2,7 +2,7 @@
 
 In: a problem, and violators found by scans. Out: the state between two scans, and the evidence of how good it is.
 Memory is predicted before the pool grows: `n_bytes` is what its arrays and the work on them will take at most.
-Absent on purpose: when to scan, grow, split or stop, which `solve` decides.
+Not here: when to scan, grow, split or stop, which `solve` decides.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The question and the shape of an answer: dataclasses of arrays that have been checked.
 
 In: positives, negatives and a criterion. Out: `TrainingProblem` for the solver, `Solution` from it.
-Absent on purpose: solving; checking what a user passed, which is done in `exemplars`.
+Not here: solving; checking what a user passed, which is done in `exemplars`.
 """
 
 from __future__ import annotations

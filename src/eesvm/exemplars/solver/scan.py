@@ -4,7 +4,6 @@ In: weights, and the negatives in blocks. Out: per exemplar the sum of losses, a
 Where the weights w_j are close to their mean w, most blocks need no E x n product: a row with
 t + w.x + max_j |w_j - w| |x| <= 0 is inside the margin of every exemplar (Cauchy-Schwarz), so it costs nothing and
 violates nothing. With the paper's small C that leaves a few rows in a hundred.
-Absent on purpose: what is done with violators.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In: `Evidence`: the results of a reproduction and its pruning study. Out: functions that look one thing up in it and
 have it judged by a rule of `rules`. A reproduction that did not measure something says so.
-Absent on purpose: the claims themselves, and their figures in the paper.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 In: `Evidence` of a reproduction. Out: a `Finding` for each claim of the abstract, the introduction and sections 2 to
 6, by the rules of `rules`, and all of them as a table. The paper's figures come from `experiments.paper`; no verdict
 is written down anywhere.
-Absent on purpose: measuring (`measurements`), and files.
+Not here: measuring (`measurements`), and files.
 """
 
 from __future__ import annotations

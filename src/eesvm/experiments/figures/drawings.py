@@ -3,7 +3,6 @@
 In: an image with boxes; scores; a tiny problem and its `SmallTree`s. Out: matplotlib `Figure`s, which
 `png_bytes` turns into PNG. Positives are blue plus signs above the axis of scores, negatives red minus signs
 below it, and thresholds are lines across; trees are those of `trees`.
-Absent on purpose: choosing what to draw, captions, and any number that is not in the arguments.
 """
 
 from __future__ import annotations

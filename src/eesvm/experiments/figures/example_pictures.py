@@ -2,7 +2,6 @@
 
 In: the exemplars of a class, the windows it is calibrated on, its hits on test images. Out: `ShownWindows` and hits,
 chosen by rules that do not look at the picture. The same run gives the same choice.
-Absent on purpose: drawing.
 """
 
 from __future__ import annotations

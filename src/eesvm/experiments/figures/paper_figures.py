@@ -1,10 +1,9 @@
-"""Figures 1 to 7 of the paper, drawn from a real run.
+"""Each figure of the paper with its caption, or why it cannot be drawn.
 
 In: `FigureInputs`: the windows, exemplars, scores and detections of one class. Out: seven `PaperFigure`s in the order
 of the paper, each a PNG with a caption that says what is seen, or a sentence why it cannot be drawn from this run.
 Trees are those of small cuts of the real score table: two E-SVMs and a few windows, found by trying draws with a fixed
 seed until one shows what the figure is about. No score is made up, and pictures are not chosen by their looks.
-Absent on purpose: training, searching the whole problem, and files.
 """
 
 from __future__ import annotations

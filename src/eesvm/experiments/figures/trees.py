@@ -3,7 +3,7 @@
 In: a `SmallTree` and the problem it belongs to. Out: the tree, drawn into axes whose unit is an inch. The best leaf is
 green; a node that was pruned together with what lies below it is red, its edge is crossed out, and the rest is pale. A
 leaf has nothing below it, so a leaf that was not better is drawn like any other.
-Absent on purpose: growing and searching trees (`search_study.small_trees`).
+Not here: growing and searching trees (`search_study.small_trees`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 In: parts, score tables, a pruning study, figures. Out: JSON, npz and PNG files below the folder, and the same things
 back. A folder that holds the run of another command, or a reproduction on another dataset, is refused.
-Absent on purpose: tables for people (`tables.files`), and keys.
+Not here: tables for people (`tables.files`), and keys.
 """
 
 from __future__ import annotations

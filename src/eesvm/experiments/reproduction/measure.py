@@ -3,7 +3,6 @@
 In: recipes, and where their windows come from. Out: exemplars, score tables, `RuleResult`s, and `Row`s that can be
 filed. Recipes that train alike share a training; all of them are counted at the recall that the joint thresholds of
 the first one reach, so that their false positives can be compared.
-Absent on purpose: files, and tables.
 """
 
 from __future__ import annotations

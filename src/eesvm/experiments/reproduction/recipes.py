@@ -2,7 +2,6 @@
 
 In: a time limit and single options by their dotted names. Out: `Recipe`s by stage, the paper's and ours, and
 `CHANGES`, which says in words where "as in the paper" had to give way.
-Absent on purpose: doing any of it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 In: `Part`s, one per split, stage and class, as they are filed in JSON. Out: `Results`, which answers what tables and
 claims ask: the `Sample` of a measure of a method, for a class or on average over the classes.
-Absent on purpose: measuring, and laying out.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In: splits, recipes, and a folder. Out: `Measured`: the `Results` of all methods
 pruning study of section 5.5 on their score tables, and the figures. Every part is filed in the folder as it is done,
 under a hash of everything that it depends on: killed at any moment, the run loses one part; the same run again reads
 what is there and measures nothing.
-Absent on purpose: tables and claims (`paper_tables`, `claims`), which are laid out from this every time.
+Not here: tables and claims (`paper_tables`, `claims`), which are laid out from this every time.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 In: a `Split`, and options. Out: `TrainingWindows` of its training and test images. Windows are proposed once for each
 kind of options; described tables are large, so they are kept only until another kind of descriptor is asked for.
 Scaling and PCA are fitted to training images alone.
-Absent on purpose: what is done with them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ In: a dataset, or nothing for the embedded scenes. Out: `Split`s, of which every
 Val1, the small set of tables 1 to 3, is the beginning of a split's training images; Val1+train, of tables 4 to 6, is
 all of them; Val2 is the test images. Files are cut into random halves. Scenes are drawn anew for each split: their
 halves share neither a digit image nor a piece of photograph, which halves of one drawing would.
-Absent on purpose: windows, and anything that is measured.
 """
 
 from __future__ import annotations

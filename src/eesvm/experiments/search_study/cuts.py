@@ -2,7 +2,6 @@
 
 In: a `CalibrationProblem`. Out: a `Cut`, which remembers where in the problem it comes from: chosen by hand, at random
 with a seed, or found by trying small draws until one shows what is asked for.
-Absent on purpose: searching a cut, and scores that are not in the problem.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 In: a calibration problem. Out: for each figure two E-SVMs with a few positives and negatives of the problem whose tree
 shows what the figure is about, or None where no draw does. Of all draws that do, the one is taken whose scores lie
 furthest apart, so that they can be told apart on paper. The same problem and seed give the same example.
-Absent on purpose: drawing, and scores that are not in the problem.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ In: calibration problems by name. Out: a frozen `PruningStudy`: a `Search` for e
 each table to the paper's sizes; the numbers of the section drawn from them; CSV rows and Markdown.
 A search that reached its time limit says so; what it would have taken is never guessed, but for the exhaustive tree,
 whose size is known: there the time follows from the measured number of nodes per second, and is called an estimate.
-Absent on purpose: training exemplars, laying the study out (`tables`), and files.
+Not here: training exemplars, laying the study out (`tables`), and files.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ with its thresholds, its false positives and its loss, and what became of it in 
 (observation 1) or by equivalence (observation 2), or never seen because a node above it was pruned.
 It follows the letter of the paper: a positive that is accepted already still has a child for every exemplar. Everything
 is recomputed from the scores at every node, so it can check the searches that are fast.
-Absent on purpose: speed, and recall floors; `calibration.search` is for searching.
+Not here: speed, and recall floors; `calibration.search` is for searching.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A pruning study as Markdown: the statements of section 5.5 of the paper, and the tables behind each.
 
 In: a `PruningStudy`. Out: text. A search that was stopped shows its limit, "> 3", and never a guess.
-Absent on purpose: measuring, and numbers that the study does not hold.
 """
 
 from __future__ import annotations

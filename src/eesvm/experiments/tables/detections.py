@@ -6,7 +6,6 @@ windows (recall, false positives at the recall of the joint thresholds, average 
 precision), how many different exemplars win, and the hits that annotations can be carried onto. With weights of the
 test images all of it is also measured on resamples of them, the same ones for every rule.
 Test windows are proposals; those with IoU >= 0.5 are positive, the others negative, as in the paper.
-Absent on purpose: reading datasets, splits, and laying tables out.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ In: what was measured, once per split; for a single split optionally the same me
 Out: `Sample`s, which can be subtracted and averaged pair by pair, and the `Estimate` of each: value and interval.
 Over splits the interval is Student's t; over resamples it is their percentiles, moved by twice their bias as those of
 `metrics.evaluate_detections` are. Splits share images, so their interval is a rough guide, and rather too narrow.
-Absent on purpose: what the numbers mean.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 In: a `ResultTable`: columns, rows in groups, and cells that are texts, numbers or estimates. Out: CSV with a header and
 all digits, an estimate as three columns; LaTeX that needs no package, escaped; Markdown; and rows of texts for a page.
 Names come from datasets and may hold anything: a class called `a_b & 50%` is printed, never run.
-Absent on purpose: what the numbers mean.
 """
 
 from __future__ import annotations

@@ -4,7 +4,6 @@ In: `Results`. Out: `ResultTable`s with the paper's rows under its names, a colu
 with its interval, the difference to the row that the paper compares with (paired by split), the paper's mean and the
 range of its classes; rows that go beyond the paper follow in a group of their own. Two more tables: how the joint
 searches behind the rows ended, and the statements of section 5.5.
-Absent on purpose: measuring, and files.
 """
 
 from __future__ import annotations

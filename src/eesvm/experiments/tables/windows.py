@@ -5,7 +5,6 @@ In: scores and labels of training and test windows, optionally the image of each
 Table 1 counts false positives at the recall that the joint thresholds reach on the test windows; table 2 is average
 precision. With images there is a second pair of tables, whose exemplars may not cover windows of their own image: the
 thresholds reach another recall then, so every method is counted again at that one.
-Absent on purpose: training exemplars, and reading files.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ jointly calibrated thresholds of every class, with loss and bound, and which win
 it is there, how far the search is, and where there are no scores, why there will be none.
 The thresholds of one floor need not lie below those of a higher one, exemplar by exemplar, so a window that is accepted
 at a low floor may be rejected at a high one. Hence acceptance is told for each floor, never by "the lowest floor".
-Absent on purpose: searching itself (`calibration.frontier`), and scores of windows.
+Not here: searching itself (`calibration.frontier`), and scores of windows.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ suppression of its own, because windows that score less never suppress better on
 lists; each detection says where it stands, so that a page can move both sliders without asking again.
 
 Masks are handed on in a frame of at most 1,000 pixels, which is what a screen shows of them.
-Absent on purpose: HTTP, files, and the search for floors.
 """
 
 from __future__ import annotations

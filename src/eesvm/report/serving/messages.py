@@ -4,7 +4,6 @@ In: the bytes before the first empty line of a connection. Out: a `Request` that
 `Refusal` with a status and one sentence; and the bytes of a `Response`. One request a connection: with no second one to
 wait for, there is nothing that a crooked length could smuggle in.
 Addresses are compared as they are sent, never decoded and never joined to a path, so `..` and `%2e` lead nowhere.
-Absent on purpose: sockets, limits of time, and what is served.
 """
 
 from __future__ import annotations

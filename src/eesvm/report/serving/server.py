@@ -6,7 +6,7 @@ on by a few others. Every stage has a deadline for the whole of it, which a byte
 `n_running` uploads are worked on and `n_waiting` may wait; the next is refused before its body is read, so that memory
 is bounded by (n_running + n_waiting) * max_upload and what the work itself takes. Where there are too many connections,
 the oldest of those that have not made a request yet gives way.
-Absent on purpose: detection, files, TLS, logins. It is made for one machine and the people who sit at it.
+It is made for one machine and the people who sit at it.
 """
 
 from __future__ import annotations

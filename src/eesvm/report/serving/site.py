@@ -8,7 +8,7 @@
     POST /api/detect?preview=1      the same, with the image as it was understood: upright, first frame, over white
 
 In: an `Inference` and a search for floors. Out: `ModelSite`, a `Site` for the server. Assets are read once.
-Absent on purpose: sockets and limits (`server`), detection (`inference`).
+Not here: sockets and limits (`server`), detection (`inference`).
 """
 
 from __future__ import annotations
