@@ -27,17 +27,18 @@ Histograms = NDArray[np.float32]
 class PixelBins(NamedTuple):
     """Bins of the pixels, relative to where the histogram of the channel or direction starts."""
 
-    bins: NDArray[np.uint8]  # (n_pixels, 5 * n_channels): first the colours, then the directions of each channel
+    bins: NDArray[np.uint8]  # (5 * n_channels, n_pixels): first the colours, then the directions of each channel
     n_channels: int
 
 
 def pixel_bins(planes: Planes) -> PixelBins:
     """The bins of all pixels."""
-    n_channels, height, width = planes.shape
-    bins = np.empty((height * width, (1 + _DIRECTIONS) * n_channels), dtype=np.uint8)
-    for channel in range(n_channels):
-        gradients = _gradients(planes[channel])
-        _fill_bins(planes[channel], gradients, channel, n_channels, bins)
+    n_channels = len(planes)
+    bins = np.empty(((1 + _DIRECTIONS) * n_channels, planes[0].size), dtype=np.uint8)
+    for channel, plane in enumerate(planes):
+        first = n_channels + _DIRECTIONS * channel
+        _fill_colour(plane.reshape(-1), bins[channel])
+        _fill_texture(_gradients(plane).reshape(2, -1), bins[first : first + _DIRECTIONS])
     return PixelBins(bins, n_channels)
 
 
@@ -48,7 +49,7 @@ def region_histograms(pixels: PixelBins, labels: NDArray[np.int32], n_regions: i
 
 @kernel()
 def _gradients(plane: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """(4, height, width): derivatives to the right, down, lower right, lower left; the border is repeated."""
+    """(2, height, width): derivatives to the right and down; the border is repeated."""
     height, width = plane.shape
     padded = np.empty((height + 2, width + 2), dtype=np.int32)
     for y in range(height):
@@ -59,58 +60,64 @@ def _gradients(plane: NDArray[np.uint8]) -> NDArray[np.int32]:
         row[width + 1] = row[width]
     padded[0] = padded[1]
     padded[height + 1] = padded[height]
-    found = np.empty((_DIRECTIONS, height, width), dtype=np.int32)
+    found = np.empty((2, height, width), dtype=np.int32)
     for y in range(height):
         a, b, c = padded[y], padded[y + 1], padded[y + 2]
+        right, down = found[0, y], found[1, y]
         for x in range(width):
-            right = 3 * (a[x + 2] - a[x] + c[x + 2] - c[x]) + 10 * (b[x + 2] - b[x])
-            down = 3 * (c[x] - a[x] + c[x + 2] - a[x + 2]) + 10 * (c[x + 1] - a[x + 1])
-            found[0, y, x] = right
-            found[1, y, x] = down
-            found[2, y, x] = right + down
-            found[3, y, x] = down - right
+            right[x] = 3 * (a[x + 2] - a[x] + c[x + 2] - c[x]) + 10 * (b[x + 2] - b[x])
+            down[x] = 3 * (c[x] - a[x] + c[x + 2] - a[x + 2]) + 10 * (c[x + 1] - a[x + 1])
     return found
 
 
 @kernel()
-def _fill_bins(
-    plane: NDArray[np.uint8], gradients: NDArray[np.int32], channel: int, n_channels: int, bins: NDArray[np.uint8]
-) -> None:
-    """Fill the columns of one channel. Bins of a direction: 1 to 9 positive, 11 to 19 negative, 0 for neither."""
-    n_pixels = plane.size
-    flat = plane.reshape(n_pixels)
-    for pixel in range(n_pixels):
-        bins[pixel, channel] = np.int32(flat[pixel]) * COLOUR_BINS >> 8
+def _fill_colour(plane: NDArray[np.uint8], bins: NDArray[np.uint8]) -> None:
+    """In place."""
+    for pixel in range(len(plane)):
+        bins[pixel] = np.int32(plane[pixel]) * COLOUR_BINS >> 8
+
+
+@kernel()
+def _fill_texture(gradients: NDArray[np.int32], bins: NDArray[np.uint8]) -> None:
+    """In place, for the directions right, down, lower right and lower left: 0 for neither sign's higher bins."""
+    right, down = gradients[0], gradients[1]
+    values = np.empty_like(right)
     for direction in range(_DIRECTIONS):
-        values = gradients[direction].reshape(n_pixels)
-        high, low = 1, -1
-        for pixel in range(n_pixels):
-            high, low = max(high, values[pixel]), min(low, values[pixel])
-        up, down = np.float32(TEXTURE_BINS) / np.float32(high + 1), np.float32(TEXTURE_BINS) / np.float32(low - 1)
-        column = n_channels + _DIRECTIONS * channel + direction
-        for pixel in range(n_pixels):
-            value = np.float32(values[pixel])
-            place = np.int32(value * up)
-            if value < 0:
-                place = np.int32(value * down)
-                if place > 0:
-                    place += TEXTURE_BINS
-            bins[pixel, column] = place
+        along = np.int32(0 if direction == 1 else -1 if direction == 3 else 1)
+        across = np.int32(0 if direction == 0 else 1)
+        for pixel in range(len(values)):
+            values[pixel] = along * right[pixel] + across * down[pixel]
+        _fill_signed(values, bins[direction])
+
+
+@kernel()
+def _fill_signed(values: NDArray[np.int32], bins: NDArray[np.uint8]) -> None:
+    """In place: 1 to 9 for positive values, 11 to 19 for negative ones, 0 where both are in their first bin."""
+    high, low = np.int32(0), np.int32(0)
+    for pixel in range(len(values)):
+        high, low = max(high, values[pixel]), min(low, values[pixel])
+    up = np.float32(TEXTURE_BINS) / np.float32(high + 1)
+    down = np.float32(TEXTURE_BINS) / np.float32(low - 1)
+    for pixel in range(len(values)):
+        value = np.float32(values[pixel])
+        positive = np.int32(max(value, np.float32(0)) * up)
+        negative = np.int32(min(value, np.float32(0)) * down)
+        bins[pixel] = positive + negative + (np.int32(TEXTURE_BINS) if negative > 0 else np.int32(0))
 
 
 @kernel()
 def _histograms(
     bins: NDArray[np.uint8], labels: NDArray[np.int32], n_regions: int, n_channels: int
 ) -> tuple[Histograms, Histograms]:
-    n_columns = bins.shape[1] - n_channels
+    n_columns = len(bins) - n_channels
     colours = np.zeros((n_regions, n_channels * COLOUR_BINS), dtype=np.int32)
     texture = np.zeros((n_regions, n_columns * _SIGNED), dtype=np.int32)
     for pixel in range(len(labels)):
         region = labels[pixel]
         for channel in range(n_channels):
-            colours[region, COLOUR_BINS * channel + bins[pixel, channel]] += 1
+            colours[region, COLOUR_BINS * channel + bins[channel, pixel]] += 1
         for column in range(n_columns):
-            texture[region, _SIGNED * column + bins[pixel, n_channels + column]] += 1
+            texture[region, _SIGNED * column + bins[n_channels + column, pixel]] += 1
     _complete(texture, colours[:, :COLOUR_BINS])
     return colours.astype(np.float32), texture.astype(np.float32)
 
