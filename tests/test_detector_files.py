@@ -180,7 +180,8 @@ def test_weights_that_do_not_fit_the_descriptor_are_refused(model):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda c: c.update(format_version=2), "`format_version` must be 1, which this eesvm"),
+        (lambda c: c.update(format_version=3), "`format_version` must be 1 to 2, which this eesvm"),
+        (lambda c: c.update(format_version=True), "`format_version` must be 1 to 2, which this eesvm"),
         (lambda c: c.update(format="other"), "it is not the card of a model"),
         (lambda c: c.pop("classes"), "`classes` must be a list"),
         (lambda c: c.update(classes=[]), "`classes` must name at least one class, and none twice"),

@@ -135,8 +135,8 @@ def read_card(root: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f'{file}: it is not the card of a model: there is no "format": "{FORMAT}"')
     version = content.get("format_version")
-    if version != FORMAT_VERSION:
-        rule = f"must be {FORMAT_VERSION}, which this eesvm {__version__} reads"
+    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
+        rule = f"must be 1 to {FORMAT_VERSION}, which this eesvm {__version__} reads"
         raise InputError(f"{file}: `format_version` {rule}, got {version!r}")
     for name, kind in (("options", dict), ("classes", list), ("descriptor", dict), ("inputs", dict), ("files", dict)):
         if not isinstance(content.get(name), kind):
@@ -341,8 +341,11 @@ class _Reader:
         return path
 
     def options(self) -> DetectorOptions:
+        options = self.content["options"]
+        if self.content["format_version"] == 1:
+            options = _with_opencv_windows(options)
         try:
-            return DetectorOptions.make(config=self.content["options"])
+            return DetectorOptions.make(config=options)
         except InputError as error:
             self.fail("options", f"cannot be used: {error}")
 
@@ -401,6 +404,14 @@ class _Reader:
 
     def certificate(self, file: str) -> Certificate:
         return load_certificate(self.check(file))
+
+
+def _with_opencv_windows(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a card of version 1, whose selective search was OpenCV's: the model still asks for those windows."""
+    windows = options.get("windows", {})
+    if not isinstance(windows, dict) or windows.get("method", "selective_search") != "selective_search":
+        return options
+    return {**options, "windows": {"mode": "fast", **windows, "method": "opencv"}}
 
 
 def _open_descriptor(

@@ -9,6 +9,8 @@ taken twice. Recall with the first 100 windows lies far above that of a random o
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -94,7 +96,7 @@ def _near_pairs(
 
 
 @kernel()
-def _longer(values, length):
+def _longer(values: NDArray[Any], length: int) -> NDArray[Any]:
     longer = np.empty(length, dtype=values.dtype)
     longer[: len(values)] = values
     return longer
@@ -104,7 +106,7 @@ def _longer(values, length):
 def _greedy(starts: _Integers, near: NDArray[np.int32], closeness: _Floats, weights: _Floats, limit: int) -> _Integers:
     """What is added by a window only falls as others are selected, so an old value is a bound.
 
-    The window with the highest bound, the top of a heap, is looked at again; if its bound was exact, no other adds more.
+    The window with the highest bound, on top of a heap, is looked at again: if its bound is exact, no other adds more.
     """
     n = len(weights)
     reached = np.zeros(n)  # max over the selected windows, so far

@@ -101,9 +101,9 @@ def _hsv(image: NDArray[np.uint8]) -> Planes:
             r, g, b = np.int32(image[y, x, 0]), np.int32(image[y, x, 1]), np.int32(image[y, x, 2])
             high, low = max(r, g, b), min(r, g, b)
             span = high - low
-            hue = 0.0
+            hue = np.float64(0.0)
             if span > 0:
-                step = np.float32(30.0) / np.float32(span)
+                step = np.float64(30.0) / np.float64(span)
                 if high == r:
                     hue = (g - b) * step
                 elif high == g:
@@ -138,5 +138,5 @@ def _lab(image: NDArray[np.uint8], linear: _Table, curve: _Table) -> Planes:
 
 
 @kernel()
-def _step(t: float, top: int) -> int:
-    return min(top, np.int32(t * top + np.float32(0.5)))
+def _step(t: np.float32, top: int) -> int:
+    return min(top, int(t * top + np.float32(0.5)))

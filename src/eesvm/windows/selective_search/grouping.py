@@ -50,6 +50,25 @@ def group(
     return _grouped(*regions, colours.copy(), texture.copy(), wanted, n_pixels)
 
 
+class _Grown(NamedTuple):
+    """Regions and those merged from them; n of the former, so that numbers stay below 2 n."""
+
+    rows: NDArray[np.int64]  # (2 n,) where the histograms of each are: a merged region takes those of its first part
+    sizes: NDArray[np.int64]  # (2 n,)
+    boxes: NDArray[np.int32]  # (2 n, 4)
+    merged_into: NDArray[np.int32]  # (2 n,) -1 while a region is not part of another
+    colours: Histograms  # (n, ...)
+    texture: Histograms  # (n, ...)
+
+
+class _Lists(NamedTuple):
+    """Neighbours as linked lists, which may name a region by an older part of it, or twice."""
+
+    heads: NDArray[np.int32]  # (2 n,) first entry of each region, -1 for none
+    nexts: NDArray[np.int32]  # the entry after each
+    members: NDArray[np.int32]  # the neighbour that each entry names
+
+
 @kernel()
 def _grouped(
     sizes: NDArray[np.int64],
@@ -60,46 +79,43 @@ def _grouped(
     wanted: _Booleans,
     n_pixels: int,
 ) -> NDArray[np.int32]:
-    """Histograms are changed: a merged region takes the rows of one of its parts (`rows`)."""
+    """Histograms are changed."""
     n = len(sizes)
-    all_boxes = np.empty((2 * n, 4), dtype=np.int32)
-    all_sizes = np.empty(2 * n, dtype=np.int64)
-    all_boxes[:n], all_sizes[:n] = boxes, sizes
-    rows = np.arange(2 * n)
-    merged_into = np.full(2 * n, -1, dtype=np.int32)
-    heads, nexts, members = _neighbour_lists(pairs, n)
-    likeness = np.empty(max(16, 2 * len(pairs)))
-    keys = np.empty(len(likeness), dtype=np.int64)
-    n_waiting = 0
+    grown = _Grown(
+        np.arange(2 * n),
+        np.concatenate((sizes, np.zeros_like(sizes))),
+        np.concatenate((boxes, np.zeros_like(boxes))),
+        np.full(2 * n, -1, dtype=np.int32),
+        colours,
+        texture,
+    )
+    lists = _neighbour_lists(pairs, n)
+    likeness, keys, n_waiting = np.empty(2 * len(pairs) + 1), np.empty(2 * len(pairs) + 1, dtype=np.int64), 0
     for k in range(len(pairs)):
-        one, other = pairs[k, 0], pairs[k, 1]
-        value = _similarity(one, other, rows, all_sizes, all_boxes, colours, texture, wanted, n_pixels)
-        likeness, keys, n_waiting = _pushed(likeness, keys, n_waiting, value, np.int64(one) * 2 * n + other)
+        value = _similarity(pairs[k, 0], pairs[k, 1], grown, wanted, n_pixels)
+        key = np.int64(pairs[k, 0]) * 2 * n + pairs[k, 1]
+        likeness, keys, n_waiting = _pushed(likeness, keys, n_waiting, value, key)
     seen = np.full(2 * n, -1, dtype=np.int32)
-    n_all = n
+    new = n
     while n_waiting > 0:
-        key = keys[0]
+        one, other = keys[0] // (2 * n), keys[0] % (2 * n)
         n_waiting = _popped(likeness, keys, n_waiting)
-        one, other = key // (2 * n), key % (2 * n)
-        if merged_into[one] >= 0 or merged_into[other] >= 0:
+        if grown.merged_into[one] >= 0 or grown.merged_into[other] >= 0:
             continue
-        new = n_all
-        n_all += 1
-        _merge(one, other, new, rows, all_sizes, all_boxes, colours, texture)
-        merged_into[one] = merged_into[other] = new
-        heads[new] = _joined_lists(heads[one], heads[other], nexts)
-        likeness, keys, n_waiting = _compared(
-            new, heads, nexts, members, merged_into, seen, rows, all_sizes, all_boxes, colours, texture, wanted,
-            n_pixels, likeness, keys, n_waiting,
-        )  # fmt: skip
-    return all_boxes[:n_all].copy()
+        _merge(one, other, new, grown)
+        _join_lists(one, other, new, lists)
+        entry = _tidied(new, lists, grown.merged_into, seen)
+        while entry >= 0:
+            value = _similarity(new, lists.members[entry], grown, wanted, n_pixels)
+            key = np.int64(lists.members[entry]) * 2 * n + new
+            likeness, keys, n_waiting = _pushed(likeness, keys, n_waiting, value, key)
+            entry = lists.nexts[entry]
+        new += 1
+    return grown.boxes[:new].copy()
 
 
 @kernel()
-def _neighbour_lists(
-    pairs: NDArray[np.int32], n: int
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-    """Linked lists: the first entry of each region, the entry after each, and the neighbour that each names."""
+def _neighbour_lists(pairs: NDArray[np.int32], n: int) -> _Lists:
     heads = np.full(2 * n, -1, dtype=np.int32)
     nexts = np.empty(2 * len(pairs), dtype=np.int32)
     members = np.empty(2 * len(pairs), dtype=np.int32)
@@ -109,19 +125,39 @@ def _neighbour_lists(
             members[entry] = pairs[k, 1 - side]
             nexts[entry] = heads[pairs[k, side]]
             heads[pairs[k, side]] = entry
-    return heads, nexts, members
+    return _Lists(heads, nexts, members)
 
 
 @kernel()
-def _joined_lists(one: int, other: int, nexts: NDArray[np.int32]) -> int:
-    """The first entry of both lists, one after the other."""
-    if one < 0:
-        return other
-    last = one
-    while nexts[last] >= 0:
-        last = nexts[last]
-    nexts[last] = other
-    return one
+def _join_lists(one: int, other: int, new: int, lists: _Lists) -> None:
+    """The list of the new region: both lists, one after the other."""
+    lists.heads[new] = lists.heads[one]
+    last = lists.heads[one]
+    while lists.nexts[last] >= 0:
+        last = lists.nexts[last]
+    lists.nexts[last] = lists.heads[other]
+
+
+@kernel()
+def _tidied(region: int, lists: _Lists, merged_into: NDArray[np.int32], seen: NDArray[np.int32]) -> int:
+    """The first entry of a list, after it names every neighbour once and as it is now, and not the region itself."""
+    previous, entry = -1, lists.heads[region]
+    while entry >= 0:
+        neighbour = _current(merged_into, lists.members[entry])
+        if neighbour != region and seen[neighbour] != region:
+            seen[neighbour] = region
+            lists.members[entry] = neighbour
+            if previous < 0:
+                lists.heads[region] = entry
+            else:
+                lists.nexts[previous] = entry
+            previous = entry
+        entry = lists.nexts[entry]
+    if previous < 0:
+        lists.heads[region] = -1
+    else:
+        lists.nexts[previous] = -1
+    return lists.heads[region]
 
 
 @kernel()
@@ -136,75 +172,32 @@ def _current(merged_into: NDArray[np.int32], region: int) -> int:
 
 
 @kernel()
-def _compared(
-    new, heads, nexts, members, merged_into, seen, rows, sizes, boxes, colours, texture, wanted, n_pixels, likeness,
-    keys, n_waiting,
-):  # fmt: skip
-    """Put the pairs of a new region into the heap, and take out of its list who is named twice, or is itself."""
-    previous, entry = -1, heads[new]
-    while entry >= 0:
-        after = nexts[entry]
-        other = _current(merged_into, members[entry])
-        if other == new or seen[other] == new:
-            if previous < 0:
-                heads[new] = after
-            else:
-                nexts[previous] = after
-        else:
-            seen[other] = new
-            members[entry] = other
-            previous = entry
-            value = _similarity(new, other, rows, sizes, boxes, colours, texture, wanted, n_pixels)
-            likeness, keys, n_waiting = _pushed(
-                likeness, keys, n_waiting, value, np.int64(other) * len(rows) + np.int64(new)
-            )
-        entry = after
-    return likeness, keys, n_waiting
-
-
-@kernel()
-def _merge(
-    one: int,
-    other: int,
-    new: int,
-    rows: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    boxes: NDArray[np.int32],
-    colours: Histograms,
-    texture: Histograms,
-) -> None:
+def _merge(one: int, other: int, new: int, grown: _Grown) -> None:
     """Fill in the new region; its histograms take the rows of the first."""
-    rows[new] = rows[one]
-    sizes[new] = sizes[one] + sizes[other]
+    grown.rows[new] = grown.rows[one]
+    grown.sizes[new] = grown.sizes[one] + grown.sizes[other]
+    grown.merged_into[one] = grown.merged_into[other] = new
+    boxes = grown.boxes
     for side in range(2):
         boxes[new, side] = min(boxes[one, side], boxes[other, side])
         boxes[new, side + 2] = max(boxes[one, side + 2], boxes[other, side + 2])
-    for histograms in (colours, texture):
-        into, added = histograms[rows[one]], histograms[rows[other]]
+    for histograms in (grown.colours, grown.texture):
+        into, added = histograms[grown.rows[one]], histograms[grown.rows[other]]
         for k in range(len(into)):
             into[k] += added[k]
 
 
 @kernel()
-def _similarity(
-    one: int,
-    other: int,
-    rows: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    boxes: NDArray[np.int32],
-    colours: Histograms,
-    texture: Histograms,
-    wanted: _Booleans,
-    n_pixels: int,
-) -> float:
-    n_one, n_other = np.float64(sizes[one]), np.float64(sizes[other])
+def _similarity(one: int, other: int, grown: _Grown, wanted: _Booleans, n_pixels: int) -> float:
+    n_one, n_other = np.float64(grown.sizes[one]), np.float64(grown.sizes[other])
+    row, other_row, boxes = grown.rows[one], grown.rows[other], grown.boxes
     value = 0.0
     if wanted[0]:
-        common = _intersection(colours[rows[one]], colours[rows[other]], n_one, n_other)
-        value += common / (n_one * n_other * (colours.shape[1] // COLOUR_BINS))
+        common = _intersection(grown.colours[row], grown.colours[other_row], n_one, n_other)
+        value += common / (n_one * n_other * (grown.colours.shape[1] // COLOUR_BINS))
     if wanted[1]:
-        common = _intersection(texture[rows[one]], texture[rows[other]], n_one, n_other)
-        value += common / (n_one * n_other * (texture.shape[1] // TEXTURE_BINS))
+        common = _intersection(grown.texture[row], grown.texture[other_row], n_one, n_other)
+        value += common / (n_one * n_other * (grown.texture.shape[1] // TEXTURE_BINS))
     if wanted[2]:
         value += 1.0 - (n_one + n_other) / n_pixels
     if wanted[3]:
@@ -237,7 +230,9 @@ def _swap(likeness: NDArray[np.float64], keys: NDArray[np.int64], one: int, othe
 
 
 @kernel()
-def _pushed(likeness, keys, n, value, key):
+def _pushed(
+    likeness: NDArray[np.float64], keys: NDArray[np.int64], n: int, value: float, key: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64], int]:
     """The heap with one more pair, in larger arrays where there was no room."""
     if n == len(keys):
         likeness = np.concatenate((likeness, np.empty_like(likeness)))
