@@ -24,7 +24,7 @@ test-all: .venv test-bounds
 test-bounds: .venv
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/checked $(BIN)/python -m pytest -n 2 --dist load tests/test_exact_corners.py \
 		tests/test_exact.py tests/test_search.py tests/test_frontier.py tests/test_neighbourhoods.py \
-		tests/test_exemplars.py tests/test_mining.py tests/test_scoring.py
+		tests/test_exemplars.py tests/test_mining.py tests/test_scoring.py tests/windows/test_selective_search.py
 
 lint: .venv
 	$(BIN)/ruff check .

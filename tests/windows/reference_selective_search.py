@@ -80,9 +80,7 @@ def similarity(one, other, wanted, n_channels, n_pixels):
     value = 0.0
     for kind, n_histograms in ((0, n_channels), (1, 8 * n_channels)):
         if wanted[kind]:
-            common = sum(
-                min(a * n_other, b * n_one) for a, b in zip(one[2 + kind], other[2 + kind], strict=True)
-            )
+            common = sum(min(a * n_other, b * n_one) for a, b in zip(one[2 + kind], other[2 + kind], strict=True))
             value += common / (n_one * n_other * n_histograms)
     if wanted[2]:
         value += 1.0 - (n_one + n_other) / n_pixels

@@ -262,7 +262,12 @@ def test_shrinking_takes_the_mean_of_areas():
         factor = min(1.0, longest / max(height, width))
         assert small.shape == (max(1, round(height * factor)), max(1, round(width * factor)), 3)
         down, across = (
-            np.array([[max(0.0, min((i + 1) * n / m, j + 1) - max(i * n / m, j)) * m / n for j in range(n)] for i in range(m)])
+            np.array(
+                [
+                    [max(0.0, min((i + 1) * n / m, j + 1) - max(i * n / m, j)) * m / n for j in range(n)]
+                    for i in range(m)
+                ]
+            )
             for n, m in ((height, small.shape[0]), (width, small.shape[1]))
         )
         means = np.einsum("iy,jx,yxc->ijc", down, across, image.astype(float))

@@ -236,7 +236,9 @@ def _answer(read: Callable[[], NDArray[np.uint8]], settings: WindowSettings, cac
             return _propose(image, settings)
         # A copy: what a cache returns may be a view of a file that is gone before long.
         return np.array(cache.fetch(image, _parameters(settings), lambda: _propose(image, settings)), dtype=np.float64)
-    except (InputError, OSError, ValueError, MemoryError) as error:
+    except MemoryError:
+        return "there is not enough memory for it"
+    except (InputError, OSError, ValueError) as error:
         return reason(error)
     except Exception as error:  # OpenCV's own kind, which cannot be named without importing it
         if type(error).__module__.split(".")[0] != "cv2":

@@ -2,7 +2,9 @@
 
 In: the name of a mode. Out: its steps. A step is one segmentation and the ways in which its regions are grouped; each
 way gives one hierarchy of regions. Steps stand in the order of their worth, so that any beginning of them is a good use
-of its time. "single", "fast" and "quality" are those of OpenCV, with 1, 8 and 80 hierarchies.
+of its time. "single", "fast" and "quality" are those of OpenCV, with 1, 8 and 80 hierarchies. "default" has 8, too, but
+half of them start from small regions, which find the small objects that the others miss. Of many combinations of
+colour spaces, scales and groupings it was the smallest that found about as much as any with 2,000 windows an image.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ def _steps(
 
 
 PLANS: dict[str, tuple[Step, ...]] = {
-    "default": _steps(("hsv", "lab"), (150, 300), 100, (_ALL, _NO_COLOUR)),
+    "default": (
+        *_steps(("hsv", "lab"), (50,), 20, (_ALL, _NO_COLOUR)),
+        *_steps(("hsv", "lab"), (150,), 100, (_ALL, _NO_COLOUR)),
+    ),
     "fast": _steps(("hsv", "lab"), (150, 300), 100, (_ALL, _NO_COLOUR)),
     "quality": _steps(
         ("hsv", "lab", "rgi", "grey", "hue"), (150, 300, 450, 600), 100, (_ALL, _NO_COLOUR, _FILL, _SIZE)
