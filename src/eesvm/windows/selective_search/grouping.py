@@ -81,20 +81,14 @@ def _grouped(
 ) -> NDArray[np.int32]:
     """Histograms are changed."""
     n = len(sizes)
-    grown = _Grown(
-        np.arange(2 * n),
-        np.concatenate((sizes, np.zeros_like(sizes))),
-        np.concatenate((boxes, np.zeros_like(boxes))),
-        np.full(2 * n, -1, dtype=np.int32),
-        colours,
-        texture,
-    )
+    grown = _started(sizes, boxes, colours, texture)
     lists = _neighbour_lists(pairs, n)
-    likeness, keys, n_waiting = np.empty(2 * len(pairs) + 1), np.empty(2 * len(pairs) + 1, dtype=np.int64), 0
+    likeness, keys = np.empty(2 * len(pairs) + 1), np.empty(2 * len(pairs) + 1, dtype=np.int64)
+    n_waiting = np.int64(0)
     for k in range(len(pairs)):
-        value = _similarity(pairs[k, 0], pairs[k, 1], grown, wanted, n_pixels)
-        key = np.int64(pairs[k, 0]) * 2 * n + pairs[k, 1]
-        likeness, keys, n_waiting = _pushed(likeness, keys, n_waiting, value, key)
+        one, other = np.int64(pairs[k, 0]), np.int64(pairs[k, 1])
+        value = _similarity(one, other, grown, wanted, n_pixels)
+        likeness, keys, n_waiting = _pushed(likeness, keys, n_waiting, value, one * 2 * n + other)
     seen = np.full(2 * n, -1, dtype=np.int32)
     new = n
     while n_waiting > 0:
@@ -106,12 +100,24 @@ def _grouped(
         _join_lists(one, other, new, lists)
         entry = _tidied(new, lists, grown.merged_into, seen)
         while entry >= 0:
-            value = _similarity(new, lists.members[entry], grown, wanted, n_pixels)
-            key = np.int64(lists.members[entry]) * 2 * n + new
-            likeness, keys, n_waiting = _pushed(likeness, keys, n_waiting, value, key)
+            other = np.int64(lists.members[entry])
+            value = _similarity(other, new, grown, wanted, n_pixels)
+            likeness, keys, n_waiting = _pushed(likeness, keys, n_waiting, value, other * 2 * n + new)
             entry = lists.nexts[entry]
         new += 1
     return grown.boxes[:new].copy()
+
+
+@kernel()
+def _started(sizes: NDArray[np.int64], boxes: NDArray[np.int32], colours: Histograms, texture: Histograms) -> _Grown:
+    """Room for as many merged regions as there are regions."""
+    n = len(sizes)
+    all_sizes, all_boxes = np.empty(2 * n, dtype=np.int64), np.empty((2 * n, 4), dtype=np.int32)
+    for region in range(n):
+        all_sizes[region] = sizes[region]
+        for side in range(4):
+            all_boxes[region, side] = boxes[region, side]
+    return _Grown(np.arange(2 * n), all_sizes, all_boxes, np.full(2 * n, -1, dtype=np.int32), colours, texture)
 
 
 @kernel()
@@ -235,8 +241,10 @@ def _pushed(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], int]:
     """The heap with one more pair, in larger arrays where there was no room."""
     if n == len(keys):
-        likeness = np.concatenate((likeness, np.empty_like(likeness)))
-        keys = np.concatenate((keys, np.empty_like(keys)))
+        longer, longer_keys = np.empty(2 * n), np.empty(2 * n, dtype=np.int64)
+        for k in range(n):
+            longer[k], longer_keys[k] = likeness[k], keys[k]
+        likeness, keys = longer, longer_keys
     likeness[n], keys[n] = value, key
     child = n
     while child > 0 and _is_before(likeness, keys, child, (child - 1) // 2):
@@ -250,7 +258,7 @@ def _popped(likeness: NDArray[np.float64], keys: NDArray[np.int64], n: int) -> i
     """Take the first pair out of the heap."""
     n -= 1
     likeness[0], keys[0] = likeness[n], keys[n]
-    parent = 0
+    parent = np.int64(0)
     while 2 * parent + 1 < n:
         child = 2 * parent + 1
         if child + 1 < n and _is_before(likeness, keys, child + 1, child):

@@ -126,6 +126,11 @@ def _histograms(
 def _complete(texture: NDArray[np.int32], colours: NDArray[np.int32]) -> None:
     """In place: what counts in no other bin of a sign counts in its first."""
     for region in range(len(texture)):
-        size = colours[region].sum()
+        size = 0
+        for k in range(colours.shape[1]):
+            size += colours[region, k]
         for start in range(0, texture.shape[1], TEXTURE_BINS):
-            texture[region, start] = size - texture[region, start + 1 : start + TEXTURE_BINS].sum()
+            others = 0
+            for k in range(start + 1, start + TEXTURE_BINS):
+                others += texture[region, k]
+            texture[region, start] = size - others
