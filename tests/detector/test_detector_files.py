@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -180,7 +181,8 @@ def test_weights_that_do_not_fit_the_descriptor_are_refused(model):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda c: c.update(format_version=2), "`format_version` must be 1, which this eesvm"),
+        (lambda c: c.update(format_version=3), "`format_version` must be 1 to 2, which this eesvm"),
+        (lambda c: c.update(format_version=True), "`format_version` must be 1 to 2, which this eesvm"),
         (lambda c: c.update(format="other"), "it is not the card of a model"),
         (lambda c: c.pop("classes"), "`classes` must be a list"),
         (lambda c: c.update(classes=[]), "`classes` must name at least one class, and none twice"),
@@ -195,6 +197,31 @@ def test_a_wrong_card_is_refused(model, change, sentence):
     with pytest.raises(InputError) as caught:
         ExemplarDetector.load(model)
     assert str(caught.value).startswith(f"{model / 'model.json'}: {sentence}")
+
+
+def test_a_model_of_before_asks_for_the_windows_of_opencv(model, monkeypatch):
+    def as_before(card):
+        card["format_version"] = 1
+        card["options"]["windows"].pop("time_budget")
+        card["options"]["windows"]["mode"] = "fast"
+
+    assert ExemplarDetector.load(model).checked_options().windows.method == "selective_search"
+    rewrite(model, as_before)
+    loaded = ExemplarDetector.load(model)
+    assert (loaded.checked_options().windows.method, loaded.checked_options().windows.mode) == ("opencv", "fast")
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(InputError, match=r"this needs the package cv2, .* pip install 'eesvm\[opencv\]'$"):
+        loaded.predict(scenes("test")[:1])
+
+
+def test_a_grid_of_before_stays_a_grid(model):
+    def as_before(card):
+        card["format_version"] = 1
+        card["options"]["windows"] = {"method": "grid", "max_windows": 7}
+
+    rewrite(model, as_before)
+    windows = ExemplarDetector.load(model).checked_options().windows
+    assert (windows.method, windows.max_windows) == ("grid", 7)
 
 
 def test_another_network_is_refused_when_it_is_opened(model):

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from eesvm import InputError, boxes
 from eesvm.datasets.scenes import make_scenes
 from eesvm.structures import ImageRecord, Windows
+from eesvm.windows.grid import grid_windows
 from eesvm.windows.order import representative_order
-from eesvm.windows.proposals import _n_workers, grid_windows, propose, propose_dataset, window_recall
+from eesvm.windows.proposals import _n_workers, propose, propose_dataset
+from eesvm.windows.recall import window_recall
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 QUICK = {"mode": "single"}
@@ -87,7 +89,7 @@ def test_beginnings_stand_for_the_whole():
         assert worth(table[order[:k]], table) > max(others)
 
 
-@pytest.mark.parametrize("mode", ["single", "fast", "quality"])
+@pytest.mark.parametrize("mode", ["single", "fast", "quality", "default"])
 def test_every_call_gives_the_same_windows(scenes, mode):
     image = scenes[0].read()[:120, :160]
     first = propose(image, mode=mode)
@@ -260,7 +262,8 @@ def test_cached_windows_are_not_computed_again(scenes):
     again = list(propose_dataset(records, cache=cache, **QUICK))
     assert cache.n_computed == 3
     assert all((a.boxes == b.boxes).all() for a, b in zip(first, again, strict=True))
-    for changed in ({"max_windows": 9}, {"min_size": 20}, {"working_size": 200}, {"mode": "fast"}, {"method": "grid"}):
+    for changed in ({"max_windows": 9}, {"min_size": 20}, {"working_size": 200}, {"mode": "fast"}, {"method": "grid"},
+                    {"time_budget": 1e6}):  # fmt: skip
         before = cache.n_computed
         list(propose_dataset(records[:1], cache=cache, **{**QUICK, **changed}))
         assert cache.n_computed == before + 1, changed
@@ -307,9 +310,10 @@ def test_bad_images_are_skipped_and_listed(scenes, n_jobs):
 
 
 def test_a_worker_that_dies_is_one_sentence(scenes):
+    pytest.importorskip("cv2", reason="only OpenCV's windows are made in processes")
     fatal = replace(scenes[0], read=lambda: os._exit(3))
     with pytest.raises(InputError, match="a process that proposes windows has died, perhaps of lack of memory"):
-        list(propose_dataset([fatal, fatal], n_jobs=2, **QUICK))
+        list(propose_dataset([fatal, fatal], n_jobs=2, method="opencv", **QUICK))
 
 
 def test_bad_images_are_logged_or_raised(scenes, caplog):
@@ -348,11 +352,16 @@ def test_recall_counts_what_it_says(scenes):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"method": "edges"}, "`method` must be one of 'selective_search', 'grid', got 'edges'"),
-        ({"mode": "slow"}, "`mode` must be one of 'fast', 'quality', 'single', got 'slow'"),
+        ({"method": "edges"}, "`method` must be one of 'selective_search', 'opencv', 'grid', got 'edges'"),
+        ({"mode": "slow"}, "`mode` must be one of 'default', 'fast', 'quality', 'single', got 'slow'"),
         ({"max_windows": 0}, "`max_windows` must be >= 1, got 0"),
         ({"min_size": 0}, "`min_size` must be >= 1, got 0"),
         ({"working_size": 3}, "`working_size` must be >= 16, got 3"),
+        ({"working_size": 2.5}, "`working_size` must be an integer, got 2.5"),
+        ({"working_size": "large"}, "`working_size` must be an integer, got 'large'"),
+        ({"time_budget": -1}, "`time_budget` must be >= 0, got -1"),
+        ({"time_budget": float("inf")}, "`time_budget` must be finite, got inf"),
+        ({"method": "grid", "time_budget": 5}, "`time_budget` must be None with the method grid, got 5"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, sentence, scenes):
@@ -375,12 +384,13 @@ def test_without_opencv_one_sentence_says_what_to_install(monkeypatch, scenes):
     import types
 
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(InputError, match=r"pip install 'eesvm\[vision\]'"):
-        propose_dataset(scenes)
+    with pytest.raises(InputError, match=r"pip install 'eesvm\[opencv\]'"):
+        propose_dataset(scenes, method="opencv")
     assert len(propose(np.zeros((40, 40, 3), dtype=np.uint8), "grid")) > 1
+    assert len(next(propose_dataset(scenes, **QUICK))) > 20
     monkeypatch.setitem(sys.modules, "cv2", types.ModuleType("cv2"))  # an OpenCV without its contrib modules
-    with pytest.raises(InputError, match=r"not in the installed OpenCV: pip install 'eesvm\[vision\]'"):
-        propose_dataset(scenes)
+    with pytest.raises(InputError, match=r"not in the installed OpenCV: pip install 'eesvm\[opencv\]'"):
+        propose_dataset(scenes, method="opencv")
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the real photographs are not at hand (../shared/data)")

@@ -29,7 +29,8 @@ from eesvm.finetuning import PAPER_UNITS, FinetuneOptions, FinetuneResult, finet
 from eesvm.finetuning.options import BATCH_NORMS, DEFAULT_PRESET, NETWORKS, PRESETS
 from eesvm.finetuning.run import check_output, load_torch
 from eesvm.structures import Dataset
-from eesvm.windows.proposals import METHODS, MODES, read_windows
+from eesvm.windows.files import read_windows
+from eesvm.windows.settings import METHODS, MODES
 
 if TYPE_CHECKING:
     from eesvm.finetuning.training import TrainingState

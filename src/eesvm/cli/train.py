@@ -27,7 +27,7 @@ from eesvm.detector.class_calibration import JOINT, check_calibrators
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.options import CALIBRATORS, COVERAGES, DEFAULT_PRESET, DESCRIPTORS, PRESETS, DetectorOptions
 from eesvm.structures import Dataset
-from eesvm.windows.proposals import METHODS, MODES
+from eesvm.windows.settings import METHODS, MODES
 
 _EMBEDDED = "scenes"
 _ALL = "all"

@@ -23,16 +23,10 @@ from eesvm.cli.train import open_data
 from eesvm.datasets import FORMATS
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.structures import ImageRecord, Problem, Windows
-from eesvm.windows.proposals import (
-    METHODS,
-    MODES,
-    ClassRecall,
-    WindowRecall,
-    propose_dataset,
-    window_recall,
-    with_ground_truth,
-    write_windows,
-)
+from eesvm.windows.files import write_windows
+from eesvm.windows.proposals import propose_dataset, with_ground_truth
+from eesvm.windows.recall import ClassRecall, WindowRecall, window_recall
+from eesvm.windows.settings import METHODS, MODES
 
 _HELP = """\
 PATH is what `eesvm data info` takes, or the word scenes for the embedded scenes, which need no download.
@@ -58,8 +52,16 @@ def add_parser(verbs: Parsers) -> None:
     add("--min-size", type=number(minimum=1), default=10.0, metavar="PIXELS", help="of both sides (10)")
     add("--working-size", type=number(minimum=16, integer=True), default=500, metavar="PIXELS",
         help="longest side of an image while it is segmented (500)")  # fmt: skip
+    add("--time-budget", type=number(minimum=0), metavar="MS",
+        help="milliseconds an image after which selective search begins nothing more")  # fmt: skip
     add("--ground-truth", action="store_true", help="put the boxes of the objects into FILE, too")
-    add("--jobs", type=number(minimum=-1, integer=True), default=-1, metavar="N", help="processes (default: all cores)")
+    add(
+        "--jobs",
+        type=number(minimum=-1, integer=True),
+        default=-1,
+        metavar="N",
+        help="images side by side (default: one per core)",
+    )
     add("--cache", nargs="?", const="", metavar="FOLDER",
         help="keep windows here and do not compute them again (without FOLDER: the one of `eesvm cache`)")  # fmt: skip
     add("-o", "--output", metavar="FILE", help=".npz file for the windows")
@@ -88,6 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
             max_windows=arguments.max_windows,
             min_size=arguments.min_size,
             working_size=arguments.working_size,
+            time_budget=arguments.time_budget,
         )
         recall = window_recall(records, _keeping(found, kept))
     if kept is not None:

@@ -26,7 +26,7 @@ from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 
 FORMAT = "eesvm-model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2  # up to 1, the windows of selective search were OpenCV's
 
 _COLUMNS = ["class", "exemplars", "redundant", "positives", "negatives", "false positives", "at least", "gap", "search"]
 

@@ -32,6 +32,7 @@ from eesvm._support.documents import Document
 from eesvm._support.files import atomic_folder
 from eesvm._support.tensors import check_shapes, read_arrays, write_arrays
 from eesvm._support.validation import InputError
+from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator
 from eesvm.calibration.calibrators.joint import JointCalibrator
@@ -134,7 +135,10 @@ def read_card(root: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f'{file}: it is not the card of a model: there is no "format": "{FORMAT}"')
     document = Document(file)
-    document.check_version(content.get("format_version"), FORMAT_VERSION)
+    version = content.get("format_version")
+    if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
+        rule = f"must be 1 to {FORMAT_VERSION}, which this eesvm {__version__} reads"
+        document.fail("format_version", f"{rule}, got {version!r}")
     for name, kind in (("options", dict), ("classes", list), ("descriptor", dict), ("inputs", dict), ("files", dict)):
         if not isinstance(content.get(name), kind):
             document.fail(name, f"must be {'a list' if kind is list else 'an object'}")
@@ -336,8 +340,11 @@ class _Reader(Document):
         return path
 
     def options(self) -> DetectorOptions:
+        options = self.content["options"]
+        if self.content["format_version"] == 1:
+            options = _with_opencv_windows(options)
         with self.usable("options"):
-            return DetectorOptions.make(config=self.content["options"])
+            return DetectorOptions.make(config=options)
 
     def transforms(self) -> list[PCA | MeanNormScaler]:
         names = self.content["descriptor"].get("transforms")
@@ -394,6 +401,14 @@ class _Reader(Document):
 
     def certificate(self, file: str) -> Certificate:
         return load_certificate(self.check(file))
+
+
+def _with_opencv_windows(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a card of version 1, whose selective search was OpenCV's: the model still asks for those windows."""
+    windows = options.get("windows", {})
+    if not isinstance(windows, dict) or windows.get("method", "selective_search") != "selective_search":
+        return options
+    return {**options, "windows": {"mode": "fast", **windows, "method": "opencv"}}
 
 
 def _open_descriptor(

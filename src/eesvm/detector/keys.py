@@ -16,7 +16,7 @@ from eesvm.datasets.fingerprint import Fingerprint
 from eesvm.detector.class_calibration import JOINT
 from eesvm.detector.options import DetectorOptions
 
-_VERSION = 1  # part of every key: to be raised when the same inputs train another model
+_VERSION = 2  # part of every key: to be raised when the same inputs train another model
 
 
 @dataclass(frozen=True, eq=False)

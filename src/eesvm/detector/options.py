@@ -27,7 +27,7 @@ from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.calibration.calibrators.sigmoid import CRITERIA
 from eesvm.calibration.exact import SEARCH_METHODS
 from eesvm.exemplars.solver import LOSSES
-from eesvm.windows.proposals import WindowSettings
+from eesvm.windows.settings import WindowSettings
 
 CALIBRATORS = ("none", "sigmoid", "isotonic", "affine", "joint", "joint-sigmoid", "cooccurrence", "single-svm")
 COVERAGES = ("own-image", "across-images")

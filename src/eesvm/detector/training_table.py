@@ -180,7 +180,7 @@ def propose_windows(
     progress: StageProgress | None = None,
     problems: list[Problem] | None = None,
 ) -> Iterator[Windows]:
-    """`propose_dataset` with options; `n_jobs` None is one process per core."""
+    """`propose_dataset` with options; `n_jobs` None is one thread per core."""
     return propose_dataset(
         dataset,
         include_ground_truth=include_ground_truth,

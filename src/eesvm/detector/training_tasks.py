@@ -43,8 +43,8 @@ Entry = tuple[str, NDArray[Any]]  # of a cache: key and array
 
 def windows_task(record: ImageRecord, options: WindowOptions, n_threads: int | None, place: Place | None) -> Filled:
     """Propose the windows of one image."""
-    if options.method == "selective_search" and n_threads is not None:
-        optional_module("cv2").setNumThreads(n_threads)
+    if options.method == "opencv" and n_threads is not None:
+        optional_module("cv2", "opencv").setNumThreads(n_threads)
     cache = _opened(place)
     return Filled(propose_into(record, options, cache), cache.entries if isinstance(cache, _Carrier) else [])
 

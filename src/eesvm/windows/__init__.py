@@ -4,14 +4,17 @@ In: images. Out: proposals in a fixed order, files of them, and how many of a da
 """
 
 from eesvm.windows.files import read_windows, write_windows
-from eesvm.windows.proposals import METHODS, MODES, grid_windows, propose, propose_dataset, with_ground_truth
+from eesvm.windows.grid import grid_windows
+from eesvm.windows.proposals import propose, propose_dataset, with_ground_truth
 from eesvm.windows.recall import ClassRecall, WindowRecall, window_recall
+from eesvm.windows.settings import METHODS, MODES, WindowSettings
 
 __all__ = [
     "METHODS",
     "MODES",
     "ClassRecall",
     "WindowRecall",
+    "WindowSettings",
     "grid_windows",
     "propose",
     "propose_dataset",
