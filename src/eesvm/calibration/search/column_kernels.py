@@ -7,6 +7,9 @@ The story of each exemplar is a list of events: its negatives in play by decreas
 the positives that it accepts from there on, `~row`. Whoever reads it from the front meets every level in turn.
 """
 
+# njit erases the signatures; shapes and dtypes stand in the docstrings.
+# mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False
+
 from __future__ import annotations
 
 from typing import NamedTuple
@@ -284,7 +287,7 @@ def _move_shares(play, shares, share_move, length):
 
 @kernel()
 def inherit(parent, parent_values, parent_shares, child, all_values, all_shares):
-    """(values, shares) of `child` from those of a box around it; the last two arguments are scratch, (P,) and (E, N)."""
+    """(values, shares) of `child` from those of a box around it; the last two are scratch, (P,) and (E, N)."""
     for i in range(len(parent.positives)):
         all_values[parent.positives[i]] = parent_values[i]
     for j in range(len(parent.start) - 1):
@@ -415,3 +418,41 @@ def match(play, whole_values, whole_shares):
                 if left[height - 1] == 0:
                     height -= 1
     return positive[:n], negative[:n], amount[:n]
+
+
+@kernel()
+def add_up(positive, negative, amount, n_positives, n_negatives):
+    """What each positive gets from each negative: (positives, (R + 1,) starts, negatives ascending, quanta)."""
+    by_negative = _sorted_by(negative, np.arange(len(negative)), n_negatives)
+    by_positive = _sorted_by(positive, by_negative, n_positives)
+    rows, start = np.empty(n_positives, dtype=np.int64), np.zeros(n_positives + 1, dtype=np.int64)
+    columns, quanta = np.empty(len(negative), dtype=np.int64), np.empty(len(negative))
+    n_rows = n_entries = 0
+    for k in by_positive:
+        is_new = n_rows == 0 or rows[n_rows - 1] != positive[k]
+        if is_new:
+            rows[n_rows] = positive[k]
+            start[n_rows] = n_entries
+            n_rows += 1
+        if is_new or columns[n_entries - 1] != negative[k]:
+            columns[n_entries] = negative[k]
+            quanta[n_entries] = 0
+            n_entries += 1
+        quanta[n_entries - 1] += amount[k]
+    start[n_rows] = n_entries
+    return rows[:n_rows].copy(), start[: n_rows + 1].copy(), columns[:n_entries].copy(), quanta[:n_entries].copy()
+
+
+@kernel()
+def _sorted_by(keys, sequence, n_keys):
+    """`sequence`, places in `keys`, by the keys there; equal keys keep their order."""
+    first = np.zeros(n_keys + 1, dtype=np.int64)
+    for place in sequence:
+        first[keys[place] + 1] += 1
+    for key in range(n_keys):
+        first[key + 1] += first[key]
+    result = np.empty(len(sequence), dtype=np.int64)
+    for place in sequence:
+        result[first[keys[place]]] = place
+        first[keys[place]] += 1
+    return result

@@ -24,7 +24,7 @@ _STEPS, _ROOT_CHUNKS = 60, 16  # of the ascent in every box; the root gets as ma
 _PATIENCE = 12  # steps without progress before the ascent aims lower
 _ROUNDS = 5  # of ascent and cutting off, before a box is split
 _WORTH_CUTTING = 0.1  # of the levels of an exemplar
-_WALK_EVERY = 8  # boxes between two rounds of neighbourhood search
+_WALK_EVERY = 4  # boxes between two rounds of neighbourhood search
 _MARGIN = 1e-3  # of the least improvement: how far the ascent goes beyond what is enough
 
 
@@ -110,11 +110,12 @@ class ColumnSearch(ExactSearch):
             return steps
         for _ in range(_ROOT_CHUNKS if leaf.node == 0 else 1):
             if self.columns.spare(play) >= 0:
-                bound, steps = self.columns.ascend(position, self._target() - paid, _STEPS, _PATIENCE)
+                _, steps = self.columns.ascend(position, self._target() - paid, _STEPS, _PATIENCE)
                 self.statistics["steps"] += len(steps)
             self._prove(leaf, position, paid)
-            if self._is_closed(leaf.bound) or self._status() is not None:
+            if leaf.node != 0 or self._is_closed(leaf.bound) or self._status() is not None:
                 break
+            self._walk(self._n_moves())
         return steps
 
     def _prove(self, leaf: Leaf, position: Position, paid: float) -> None:

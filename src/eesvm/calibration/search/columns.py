@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,7 @@ class Position:
 
     def multipliers(self, is_precise: bool) -> Multipliers:
         """A copy to keep, in half the space unless it is to be precise."""
-        dtype = np.float64 if is_precise else np.float32
+        dtype: Any = np.float64 if is_precise else np.float32
         return Multipliers(self.box, self.values.astype(dtype), self.shares[self.play.event >= 0].astype(dtype))
 
 
@@ -152,17 +153,13 @@ class Columns:
     def shares(self, multipliers: Multipliers) -> Shares:
         """What each positive is paid by all exemplars together, as shares that everybody can check."""
         play = self._play(multipliers.box)
-        positive, negative, amount = kernels.match(play, *self._in_quanta(play, multipliers))
-        keys, place = np.unique(positive.astype(np.int64) * (len(play.negatives) + 1) + negative, return_inverse=True)
-        quanta = np.zeros(len(keys), dtype=np.int64)
-        np.add.at(quanta, place, amount)
-        rows, columns = np.divmod(keys, len(play.negatives) + 1)
-        first = np.flatnonzero(np.diff(rows, prepend=-1))
+        paid = kernels.match(play, *self._in_quanta(play, multipliers))
+        rows, start, columns, quanta = kernels.add_up(*paid, len(play.positives), len(play.negatives))
         return Shares(
-            positives=self.positives[play.positives[rows[first]]],
-            start=np.append(first, len(keys)).astype(np.int64),
+            positives=self.positives[play.positives[rows]],
+            start=start,
             negatives=play.negatives[columns].astype(np.intp),
-            quanta=quanta.astype(np.float64),
+            quanta=quanta,
         )
 
     def _play(self, box: Box) -> Play:
@@ -183,15 +180,24 @@ class Columns:
 
     def _worth(self, play: Play, values: F64, loss: float) -> tuple[float, float]:
         """Sum of values, cut at the price of leaving out, less what the budget is worth at that price."""
-        spare, dead_units = self.spare(play), self.units[play.dead]
-        if spare < 0:  # any price is right, if it is high enough
-            price = 2 * (loss + self.mean_price) / self.quantum / -spare
-        else:
-            price = _price_at_which_it_ends(values, play.units, spare)
+        spare = self.spare(play)
+        if spare < 0:
+            return self._worth_without_solutions(len(play.dead), -spare, loss)
+        price = _price_at_which_it_ends(values, play.units, spare)
         charges = np.floor(price * play.units * (1 - _PROVED))
-        total = float(np.minimum(charges, values).sum()) + float(np.floor(price * dead_units * (1 - _PROVED)).sum())
+        dead_charges = np.floor(price * self.units[play.dead] * (1 - _PROVED))
+        total = float(np.minimum(charges, values).sum()) + float(dead_charges.sum())
         bound = total - math.ceil(price * self.budget * (1 + _PROVED)) - 2
         return max(0.0, bound) * self.quantum, price * self.quantum
+
+    def _worth_without_solutions(self, n_dead: int, excess: float, loss: float) -> tuple[float, float]:
+        """More than `loss`, by a price that is high enough for the units that the dead exceed the budget by.
+
+        It is a power of two, so that nothing is rounded but each charge of the dead, down to whole quanta.
+        """
+        needed = 2 * (loss + self.mean_price) / self.quantum + n_dead + 2
+        price = math.ldexp(1.0, math.frexp(needed / excess)[1])
+        return (price * excess - n_dead - 2) * self.quantum, price * self.quantum
 
 
 def _price_at_which_it_ends(values: F64, units: F64, budget: float) -> float:
