@@ -57,10 +57,10 @@ def main() -> None:
             tables[file.stem] = CalibrationProblem(arrays["positives"], arrays["negatives"])
     tables = tables or {"generated": generated()}
     solve(generated(1), min_recall=0.9, time_limit=1.0, n_jobs=1)  # compiles
-    print("| table | floor | loss | bound | gap | status | CPU s | nodes | certificate |\n|" + "---|" * 9, flush=True)  # noqa: T201
+    print("| table | floor | loss | bound | gap | status | CPU s | nodes | certificate |\n|" + "---|" * 9, flush=True)
     for name, problem in tables.items():
         for floor in options.floors:
-            print(measured(name, problem, floor, options.time_limit, options.verify), flush=True)  # noqa: T201
+            print(measured(name, problem, floor, options.time_limit, options.verify), flush=True)
 
 
 if __name__ == "__main__":
