@@ -22,6 +22,7 @@ from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.search.algorithm1 import ALL_OBSERVATIONS, algorithm1, tree_levels
 from eesvm.calibration.search.bounds import max_min_bound
 from eesvm.calibration.search.branching import ExactSearch
+from eesvm.calibration.search.column_search import MOST_EXEMPLARS, ColumnSearch
 from eesvm.calibration.search.exhaustive import exhaustive
 from eesvm.calibration.search.heuristics import first_leaf
 
@@ -103,7 +104,8 @@ def _exact(
 ) -> tuple[NDArray[np.int32], str, dict[str, Any], Certificate]:
     unit = common_unit(problem.negative_weights)
     with workers(n_jobs) as threads:
-        search = ExactSearch(ranked, run, unit, threads, random_state)
+        by_columns = ranked.left_out_budget > 0 and ranked.n_exemplars <= MOST_EXEMPLARS
+        search = (ColumnSearch if by_columns else ExactSearch)(ranked, run, unit, threads, random_state)
         levels, status = search.search(start)
     certificate = search.proof.certificate(problem, ranked, min_recall, search.quantum)
     return levels, status, search.statistics, certificate
