@@ -57,7 +57,7 @@ class ColumnSearch(ExactSearch):
             super()._record()
             return
         bound = min(self.least_closed, self.taken.bound, self.queue[0][0] if self.queue else np.inf)
-        self.run.record(self.loss, min(self.loss, bound), len(self.proof.splits))
+        self.run.record(self.loss, min(self.loss, bound), len(self.proof.splits), n_limited=self.n_taken)
 
     def _push(self, leaf: Leaf) -> None:
         if self._is_closed(leaf.bound):

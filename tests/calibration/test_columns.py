@@ -7,7 +7,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import reference
 from eesvm import CalibrationProblem, InputError, solve, verify
 from eesvm.calibration import exact
 from eesvm.calibration.ranks import rank
@@ -16,8 +15,9 @@ from eesvm.calibration.search.branching import _quantum
 from eesvm.calibration.search.columns import Columns
 from eesvm.calibration.search.heuristics import loss_of_levels
 from eesvm.calibration.search.reduce import Box
-from strategies import problems
-from test_search import check_evidence, solve_or_none
+from helpers import reference
+from helpers.evidence import check_evidence, solve_or_none
+from helpers.strategies import problems
 
 FLOORS = (0.95, 0.9, 0.75, 0.6, 0.5, 0.3)
 
