@@ -18,7 +18,8 @@ import eesvm.__main__
 from eesvm import JointCalibrator, __version__, load_calibration
 from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.score_table import ScoreTable, read_score_table, write_score_table
-from eesvm.cli import main
+from eesvm.cli import _parser, main
+from eesvm.datasets import FORMATS
 
 SCRIPT = Path(sys.executable).with_name("eesvm")
 COMMAND = [str(SCRIPT)] if SCRIPT.exists() else [sys.executable, "-m", "eesvm"]
@@ -410,3 +411,20 @@ def test_every_public_name_can_be_asked_for():
     assert set(eesvm.__all__) <= set(dir(eesvm))
     with pytest.raises(AttributeError, match="module 'eesvm' has no attribute 'nothing'"):
         eesvm.nothing  # noqa: B018
+
+
+def verb_options():
+    """Option string -> action of every verb that reads or writes images."""
+    verbs = next(action for action in _parser()._actions if action.choices and "train" in action.choices).choices
+    info = next(action for action in verbs["data"]._actions if action.choices).choices["info"]
+    return {name: parser._option_string_actions for name, parser in {**verbs, "data info": info}.items()}
+
+
+def test_the_same_thing_has_the_same_option_on_every_verb():
+    options = verb_options()
+    readers = ("data info", "train", "evaluate", "windows", "finetune", "report", "reproduce", "detect", "transfer")
+    for verb in readers:
+        assert tuple(options[verb]["--annotations"].choices) == FORMATS
+    assert {verb for verb in options if "--format" in options[verb]} == {"detect"}  # what it writes
+    assert {verb for verb in options if "--score" in options[verb]} == {"detect", "transfer"}
+    assert not [verb for verb in options if "--min-score" in options[verb]]

@@ -453,7 +453,7 @@ def test_errors_are_one_sentence(capsys, tmp_path, place, near):
     assert fails(capsys, model, tmp_path / "away.csv", *tail) == (
         f"none of the images of {tmp_path / 'away.csv'} is among {data}: there is no away, but test_0000"
     )
-    assert fails(capsys, model, place / "near.csv", *tail, "--min-score", 9).startswith(
+    assert fails(capsys, model, place / "near.csv", *tail, "--score", 9).startswith(
         "no detection is left: the best scores 0."
     )
     assert fails(capsys, tmp_path / "nowhere", place / "near.csv", *tail) == (
@@ -466,7 +466,7 @@ def test_errors_are_one_sentence(capsys, tmp_path, place, near):
     (tmp_path / "file").write_text("")
     assert fails(capsys, model, place / "near.csv", data, "-o", tmp_path / "file").endswith("is not a folder")
     assert not out.exists()
-    for arguments in (["--top", "0"], ["--consensus", "1"], ["--pictures", "501"], ["--min-score", "x"]):
+    for arguments in (["--top", "0"], ["--consensus", "1"], ["--pictures", "501"], ["--score", "x"]):
         with pytest.raises(SystemExit) as caught:
             main(["transfer", "model", "d.csv", "data", "-o", "out", *arguments])
         assert caught.value.code == 2

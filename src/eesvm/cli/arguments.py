@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from eesvm.datasets import FORMATS
+
 Parsers = Any  # argparse's own type for a set of verbs is private
 
 
@@ -29,6 +31,13 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--label-column", default="label", metavar="NAME", help="column of labels (default: label)")
     parser.add_argument(
         "--positive-label", metavar="LABEL", help="label of the positives; all others are negatives (default: 1)"
+    )
+
+
+def add_annotations_argument(parser: argparse.ArgumentParser) -> None:
+    """In which format a dataset is annotated."""
+    parser.add_argument(
+        "--annotations", choices=FORMATS, help="format of the annotations (default: found out by what is there)"
     )
 
 

@@ -15,9 +15,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from eesvm.cli.arguments import Parsers, add_verb
+from eesvm.cli.arguments import Parsers, add_annotations_argument, add_verb
 from eesvm.cli.console import Screen
-from eesvm.datasets import FORMATS, Summary, open_dataset, summary
+from eesvm.datasets import Summary, open_dataset, summary
 from eesvm.datasets.build import CHECKS
 from eesvm.datasets.fetch import COLLECTIONS, FetchProgress, fetch
 from eesvm.structures import Dataset
@@ -59,7 +59,7 @@ def run_info(arguments: argparse.Namespace) -> int:
         options["images"] = arguments.images
     dataset = open_dataset(
         arguments.path,
-        arguments.format,
+        arguments.annotations,
         arguments.split,
         classes=arguments.classes.split(",") if arguments.classes else None,
         check=arguments.check,
@@ -90,7 +90,7 @@ def run_fetch(arguments: argparse.Namespace) -> int:
 def _add_info(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("path", metavar="PATH", help="folder or file of a dataset")
-    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add_annotations_argument(parser)
     add("--split", metavar="NAME", help="only the images of this split")
     add("--classes", metavar="A,B,...", help="the class list; objects of other classes are problems")
     add("--check", choices=CHECKS, default="header", help="of the images: open each (header), decode each (full)")

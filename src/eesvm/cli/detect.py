@@ -17,11 +17,10 @@ from typing import Any
 from eesvm._support.amounts import duration
 from eesvm._support.files import atomic_folder, check_output_file, check_output_folder
 from eesvm._support.validation import InputError, check_image_name
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import Parsers, add_annotations_argument, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.stages import report_problems, report_profile, stage_bar
 from eesvm.cli.train import open_data
-from eesvm.datasets import FORMATS
 from eesvm.datasets.coco import annotation_files
 from eesvm.datasets.formats import detect_format
 from eesvm.datasets.tree import is_image
@@ -64,7 +63,7 @@ def add_parser(verbs: Parsers) -> None:
     add("-o", "--output", required=True, metavar="OUT", help=".csv or .json file, or a folder")
     add("--format", metavar="A,B,...", help=f"what to write into a folder: {', '.join(OUTPUTS)} (default: csv)")
     add("--split", metavar="NAME", help="of a dataset: only the images of this split")
-    add("--annotations", choices=FORMATS, metavar="KIND", help="format of a dataset (default: found out)")
+    add_annotations_argument(parser)
     add("--calibrator", metavar="NAME", help="another calibrator than that of the model")
     add("--score", type=number(), metavar="S", help="leave out detections that score less")
     add("--max-detections", type=number(minimum=1, integer=True), metavar="N", help="keep the N best of an image")

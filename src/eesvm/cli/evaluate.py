@@ -16,11 +16,10 @@ from eesvm._support.extras import MissingPackageError
 from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
 from eesvm._support.validation import InputError
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import Parsers, add_annotations_argument, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.outputs import write_csv
 from eesvm.cli.train import open_data
-from eesvm.datasets import FORMATS
 from eesvm.datasets.coco import annotation_files
 from eesvm.datasets.formats import detect_format
 from eesvm.metrics import (
@@ -61,7 +60,7 @@ def add_parser(verbs: Parsers) -> None:
     add = parser.add_argument
     add("detections", metavar="DETECTIONS", help="file or folder of detections")
     add("data", metavar="DATA", help="folder or file of the dataset, or the word scenes")
-    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add_annotations_argument(parser)
     add("--split", metavar="NAME", help="only the images of this split")
     add("--classes", metavar="A,B,...", help="evaluate only these classes")
     add("--protocol", choices=(*PROTOCOLS, _EVERY), default="voc10", help="whose average precision (default: voc10)")
@@ -115,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _open(arguments: argparse.Namespace, detections: Path) -> tuple[Dataset, dict[str, Any] | None]:
     """The truth, and of COCO data the ids by which results speak of images and categories."""
     root = Path(arguments.data)
-    format = arguments.format or (detect_format(root) if root.exists() else None)
+    format = arguments.annotations or (detect_format(root) if root.exists() else None)
     truth = open_data(arguments.data, format, arguments.split, arguments.strict)
     if not root.exists() or format != "coco" or detections.suffix.lower() != ".json":
         return truth, None

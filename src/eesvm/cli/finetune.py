@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from eesvm._support.amounts import duration
 from eesvm._support.validation import InputError
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import Parsers, add_annotations_argument, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.cli.train import open_data
-from eesvm.datasets import FORMATS, select
+from eesvm.datasets import select
 from eesvm.descriptors.backbones import DEVICES
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.finetuning import PAPER_UNITS, FinetuneOptions, FinetuneResult, finetune
@@ -58,7 +58,7 @@ def add_parser(verbs: Parsers) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help="folder or file of a dataset, or the word scenes")
     add("-o", "--output", required=True, metavar="FILE", help=".onnx file; a card and curves go beside it")
-    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add_annotations_argument(parser)
     add("--split", metavar="NAME", help=f"only the images of this split; {_EVERYTHING}: all images")
     add("--held-out-split", metavar="NAME", help="stop by the images of this split (default: a share of the images)")
     add("--classes", metavar="A,B,...", help="tell only these classes apart, others are background (default: all)")
@@ -179,7 +179,7 @@ def _module(place: str, seed: int) -> Any:
 
 def _open(arguments: argparse.Namespace) -> tuple[Dataset, Dataset | None]:
     """The images to train on, and those to stop by where a split is named for that."""
-    whole = open_data(arguments.data, arguments.format, None, arguments.strict)
+    whole = open_data(arguments.data, arguments.annotations, None, arguments.strict)
     if arguments.split is None and len(whole.splits) > 1:
         raise InputError(
             f"{arguments.data} has the splits {', '.join(sorted(whole.splits))}: say by --split which of them to train "

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from eesvm._support.amounts import duration
 from eesvm._support.validation import InputError
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import Parsers, add_annotations_argument, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.stages import report_problems, stage_bar
-from eesvm.datasets import FORMATS, open_dataset
+from eesvm.datasets import open_dataset
 from eesvm.descriptors import DescriptorCache
 from eesvm.experiments.claims.measurements import Evidence
 from eesvm.experiments.claims.sheet import judge_claims, summary
@@ -58,7 +58,7 @@ def add_parser(verbs: Parsers) -> None:
     add = parser.add_argument
     add("--data", metavar="DATA", help="folder or file of a dataset (default: the embedded scenes)")
     add("-o", "--output", default="reproduction", metavar="OUT", help="folder to write (default: reproduction)")
-    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add_annotations_argument(parser)
     add("--splits", type=number(minimum=1, integer=True), default=_SPLITS, metavar="N", help=f"splits ({_SPLITS})")
     add(
         "--own-split",
@@ -126,7 +126,7 @@ def _splits(arguments: argparse.Namespace) -> tuple[Splits, tuple[Problem, ...]]
         names = SCENE_CLASSES[:classes] if isinstance(classes, int) else classes
         n_splits = 1 if arguments.own_split else arguments.splits
         return scene_splits(n_splits, arguments.images or _SCENE_IMAGES, names), ()
-    dataset = open_dataset(arguments.data, arguments.format, strict=arguments.strict)
+    dataset = open_dataset(arguments.data, arguments.annotations, strict=arguments.strict)
     n_images = arguments.images or _DATA_IMAGES
     if arguments.own_split:
         own = None if arguments.own_split == _AUTOMATIC else arguments.own_split

@@ -15,10 +15,10 @@ from typing import Any
 from eesvm._support.amounts import amount, duration, percent
 from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.joint import JointCalibrator
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import Parsers, add_annotations_argument, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.stages import report_problems, report_profile, stage_bar
-from eesvm.datasets import FORMATS, open_dataset, select
+from eesvm.datasets import open_dataset, select
 from eesvm.datasets.scenes import make_scenes
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector.class_calibration import JOINT, check_calibrators
@@ -54,7 +54,7 @@ def add_parser(verbs: Parsers) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help="folder or file of a dataset, or the word scenes")
     add("-o", "--output", required=True, metavar="MODEL", help="model folder; one that is unfinished is gone on with")
-    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add_annotations_argument(parser)
     add("--split", metavar="NAME", help="only the images of this split")
     add("--classes", metavar="A,B,...", help="train only these classes (default: all)")
     add("--preset", choices=tuple(PRESETS), help=f"start from these ({DEFAULT_PRESET}, or what --config names)")
@@ -83,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     started = time.perf_counter()
     options, calibrators = _options(arguments)
-    dataset = open_data(arguments.data, arguments.format, arguments.split, arguments.strict)
+    dataset = open_data(arguments.data, arguments.annotations, arguments.split, arguments.strict)
     detector = ExemplarDetector(options)
     classes = arguments.classes.split(",") if arguments.classes else None
     try:

@@ -17,10 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from eesvm._support.amounts import percent
 from eesvm._support.files import check_output_file
 from eesvm._support.validation import InputError
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import Parsers, add_annotations_argument, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.train import open_data
-from eesvm.datasets import FORMATS
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.structures import ImageRecord, Problem, Windows
 from eesvm.windows.proposals import (
@@ -49,7 +48,7 @@ def add_parser(verbs: Parsers) -> None:
     parser = add_verb(verbs, "windows", run, "propose windows and say how many of the objects they find", _HELP)
     add = parser.add_argument
     add("path", metavar="PATH", help="folder or file of a dataset, or the word scenes")
-    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add_annotations_argument(parser)
     add("--split", metavar="NAME", help="only the images of this split")
     add("--sample", type=number(minimum=1, integer=True), metavar="N", help="only N images, evenly spread")
     add("--method", choices=METHODS, default=METHODS[0], help=f"where windows come from (default: {METHODS[0]})")
@@ -71,7 +70,7 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     _check_output(arguments.output, arguments.overwrite)
-    dataset = open_data(arguments.path, arguments.format, arguments.split, arguments.strict)
+    dataset = open_data(arguments.path, arguments.annotations, arguments.split, arguments.strict)
     records = _sample(dataset.images, arguments.sample)
     problems: list[Problem] = list(dataset.problems)
     kept: list[Windows] | None = [] if arguments.output else None
