@@ -23,6 +23,7 @@ from eesvm.images.files import ImageError, image_header, read_image
 from eesvm.structures import Box, Dataset, ImageRecord, Instance, Problem
 
 CHECKS = ("none", "header", "full")
+UNLABELLED = ("skip", "keep")
 
 _ROUNDING = 0.5  # pixels a box may reach outside before that counts as a mistake rather than as rounding
 _LARGEST = 1e9  # of a coordinate; beyond it arithmetic on boxes loses the pixel
@@ -36,9 +37,12 @@ class Options:
     classes: tuple[str, ...] | None = None
     strict: bool = False
     check: str = "header"  # of the images: "none" believes the annotations, "header" opens, "full" decodes each
+    unlabelled: str | None = None  # images without annotation: "skip", "keep" as images without objects, or by format
 
     def __post_init__(self) -> None:
         check_choice(self.check, "check", CHECKS)
+        if self.unlabelled is not None:
+            check_choice(self.unlabelled, "unlabelled", UNLABELLED)
         if self.classes is not None and len(set(self.classes)) < len(self.classes):
             raise InputError("`classes` holds a name more than once")
 
@@ -152,6 +156,11 @@ class Builder:
             for split, ids in (splits or {}).items()
         }
         return Dataset(name, tuple(self.records.values()), classes, kept, tuple(self.problems))
+
+
+def without_annotation(is_kept: bool) -> dict[str, bool]:
+    """The metadata of an image that nobody has annotated, and that is kept as one without objects, or skipped."""
+    return {"is_annotated": True, "has_annotation": False} if is_kept else {"is_annotated": False}
 
 
 def judge_box(corners: Sequence[float], width: int, height: int) -> tuple[str, Box | None]:

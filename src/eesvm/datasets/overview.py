@@ -24,7 +24,9 @@ class Summary:
 
     name: str
     n_images: int
-    n_empty_images: int  # without a single instance
+    n_empty_images: int  # annotated, without a single instance
+    n_unlabelled_images: int  # without an annotation of their own, of which one cannot tell what they show
+    n_skipped_images: int  # of which nothing is learned, as they are not known to be annotated
     n_instances: int
     classes: dict[str, int]  # instances of each class, in the order of the dataset
     class_images: dict[str, int]  # images with each class
@@ -58,7 +60,9 @@ def summary(dataset: Dataset) -> Summary:
     return Summary(
         name=dataset.name,
         n_images=len(dataset),
-        n_empty_images=sum(not image.instances for image in dataset),
+        n_empty_images=sum(not image.instances and image.has_annotation for image in dataset),
+        n_unlabelled_images=sum(not image.has_annotation for image in dataset),
+        n_skipped_images=len(dataset) - len(dataset.annotated()),
         n_instances=len(instances),
         classes={name: counts[name] for name in dataset.classes},
         class_images={name: in_images[name] for name in dataset.classes},

@@ -22,7 +22,7 @@ import numpy as np
 from eesvm._support.validation import InputError, check_choice
 from eesvm.datasets._image_sets import read_splits
 from eesvm.datasets._voc_xml import Node, XmlError, corners, is_true, metadata, parse_annotation, stated_size
-from eesvm.datasets.build import Builder, Options, Picture, choose_split
+from eesvm.datasets.build import Builder, Options, Picture, choose_split, without_annotation
 from eesvm.datasets.tree import ImageIndex, below, common_folder, folder_splits, key, safe_name, scan
 from eesvm.images.files import ImageError, image_size, read_index_image
 from eesvm.images.masks import index_mask
@@ -246,11 +246,13 @@ def _add_bare(layout: Layout, image: str, builder: Builder) -> None:
     if image_id in builder.records:
         builder.problem(path, f"another image is called {image_id} too; this one is left out", "duplicate")
         return
-    if layout.needs_annotations:
+    asked = builder.options.unlabelled
+    if layout.needs_annotations and asked is None:
         builder.problem(path, "there is no annotation for this image: nothing is learnt from it", "missing annotation")
     picture = builder.picture(path)
     if picture is not None:
-        builder.add(image_id, picture, (), {"is_annotated": not layout.needs_annotations})
+        is_kept = not layout.needs_annotations if asked is None else asked == "keep"
+        builder.add(image_id, picture, (), without_annotation(is_kept))
 
 
 def _instance(
