@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from eesvm.cli import main
-from helpers.dataset_files import save_voc, voc_object
+from helpers.dataset_files import save_image, save_text, save_voc, voc_object
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_json(folder, capsys):
 def test_errors_are_one_line(tmp_path, capsys):
     assert main(["data", "info", str(tmp_path / "nothing")]) == 1
     assert capsys.readouterr().err == f"eesvm: error: {tmp_path}/nothing does not exist\n"
-    assert main(["data", "fetch", "voc2007", "-o", str(tmp_path), "--part", "x"]) == 1
+    assert main(["data", "fetch", "voc2007", "-o", str(tmp_path), "--part", "x"]) == 2
     with pytest.raises(SystemExit) as error:
         main(["data"])
     assert error.value.code == 2
@@ -74,3 +74,26 @@ def test_importing_the_package_loads_no_image_library():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def save_partly_labelled(root, config=""):
+    save_text(root / "data.yaml", f"names: [dog]\n{config}")
+    for name, label in (("a", "0 0.5 0.5 0.2 0.2\n"), ("b", ""), ("c", None)):
+        save_image(root / f"images/{name}.jpg")
+        if label is not None:
+            save_text(root / f"labels/{name}.txt", label)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ([], "they are left out of training and evaluation: --unlabelled keep takes them as images without objects"),
+        (["--unlabelled", "keep"], "they count as images without objects: --unlabelled skip leaves them out"),
+    ],
+)
+def test_images_without_label_file_are_counted_apart(tmp_path, capsys, options, sentence):
+    save_partly_labelled(tmp_path)
+    assert main(["data", "info", str(tmp_path), *options]) == 0
+    out = capsys.readouterr().out
+    assert "images       3, 1 without objects, 1 without annotation\n" in out
+    assert f"note: 1 of 3 images have no annotation; {sentence}\n" in out

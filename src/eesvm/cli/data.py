@@ -15,8 +15,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from eesvm.cli.arguments import Parsers, add_annotations_argument, add_verb
+from eesvm._support.validation import check_choice
+from eesvm.cli.arguments import Parsers, add_annotations_argument, add_unlabelled_argument, add_verb, judging_options
 from eesvm.cli.console import Screen
+from eesvm.cli.stages import note_unlabelled
 from eesvm.datasets import Summary, open_dataset, summary
 from eesvm.datasets.build import CHECKS
 from eesvm.datasets.fetch import COLLECTIONS, FetchProgress, fetch
@@ -63,6 +65,7 @@ def run_info(arguments: argparse.Namespace) -> int:
         arguments.split,
         classes=arguments.classes.split(",") if arguments.classes else None,
         check=arguments.check,
+        unlabelled=arguments.unlabelled,
         **options,
     )
     if arguments.json:
@@ -74,6 +77,9 @@ def run_info(arguments: argparse.Namespace) -> int:
 
 def run_fetch(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
+    with judging_options():
+        for part in arguments.part or ():
+            check_choice(part, "part", tuple(archive.part for archive in COLLECTIONS[arguments.name].archives))
     with _progress_bar(arguments.quiet) as progress:
         folder = fetch(
             arguments.name,
@@ -91,6 +97,7 @@ def _add_info(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("path", metavar="PATH", help="folder or file of a dataset")
     add_annotations_argument(parser)
+    add_unlabelled_argument(parser)
     add("--split", metavar="NAME", help="only the images of this split")
     add("--classes", metavar="A,B,...", help="the class list; objects of other classes are problems")
     add("--check", choices=CHECKS, default="header", help="of the images: open each (header), decode each (full)")
@@ -128,6 +135,7 @@ def _print(dataset: Dataset, counts: Summary, screen: Screen) -> None:
     if counts.classes:
         screen.say()
         _print_classes(counts, screen)
+    note_unlabelled(dataset, screen)
     screen.say()
     if not dataset.problems:
         screen.say("no problems found")
@@ -142,10 +150,7 @@ def _facts(counts: Summary) -> list[tuple[str, str]]:
     marks = {"difficult": counts.n_difficult, "truncated": counts.n_truncated, "crowd": counts.n_crowd}
     marked = ", ".join(f"{count:,} {name}" for name, count in marks.items() if count)
     return [
-        (
-            "images",
-            f"{counts.n_images:,}" + (f", {counts.n_empty_images:,} without objects" * bool(counts.n_empty_images)),
-        ),
+        ("images", _images(counts)),
         ("objects", f"{counts.n_instances:,}" + (f", {marked}" if marked else "")),
         ("classes", f"{len(counts.classes):,}"),
         ("splits", ", ".join(f"{name}: {n_images:,}" for name, (n_images, _) in counts.splits.items())),
@@ -156,6 +161,16 @@ def _facts(counts: Summary) -> list[tuple[str, str]]:
         ("image sizes", _range(counts.image_sizes)),
         ("box sizes", _range(counts.box_sizes)),
     ]
+
+
+def _images(counts: Summary) -> str:
+    """How many there are, and apart from each other those that are annotated as empty and those that are not."""
+    text = f"{counts.n_images:,}"
+    if counts.n_empty_images:
+        text += f", {counts.n_empty_images:,} without objects"
+    if counts.n_unlabelled_images:
+        text += f", {counts.n_unlabelled_images:,} without annotation"
+    return text
 
 
 def _range(sizes: dict[str, tuple[Any, Any]]) -> str:

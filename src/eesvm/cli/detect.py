@@ -17,7 +17,7 @@ from typing import Any
 from eesvm._support.amounts import duration
 from eesvm._support.files import atomic_folder, check_output_file, check_output_folder
 from eesvm._support.validation import InputError, check_image_name
-from eesvm.cli.arguments import Parsers, add_annotations_argument, add_verb, number
+from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_verb, judging_options, number
 from eesvm.cli.console import Screen
 from eesvm.cli.stages import report_problems, report_profile, stage_bar
 from eesvm.cli.train import open_data
@@ -81,10 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     started = time.perf_counter()
     formats = _formats(arguments)
+    check_calibrator(arguments.calibrator)
     detector = ExemplarDetector.load(arguments.model)
     detector.options = _options(detector, arguments)
-    if arguments.calibrator is not None:
-        check_calibrators(arguments.calibrator)
     sources = [open_images(name, arguments) for name in arguments.images]
     problems: list[Problem] = [problem for source in sources for problem in source.problems]
     records = together([record for source in sources for record in source], problems)
@@ -120,15 +119,22 @@ def _formats(arguments: argparse.Namespace) -> tuple[str, ...]:
     wanted = tuple(dict.fromkeys(arguments.format.split(","))) if arguments.format else ()
     for name in wanted:
         if name not in OUTPUTS:
-            raise InputError(f"--format must be some of {', '.join(OUTPUTS)}, joined by commas, got {name!r}")
+            raise UsageError(f"--format must be some of {', '.join(OUTPUTS)}, joined by commas, got {name!r}")
     of_suffix = {".csv": "csv", ".json": "coco"}.get(suffix)
     if of_suffix is None:
         check_output_folder(arguments.output, arguments.overwrite)
         return wanted or ("csv",)
     if wanted and wanted != (of_suffix,):
-        raise InputError(f"{arguments.output} holds {of_suffix} alone: for {arguments.format}, name a folder")
+        raise UsageError(f"{arguments.output} holds {of_suffix} alone: for {arguments.format}, name a folder")
     check_output_file(arguments.output, arguments.overwrite)
     return (of_suffix,)
+
+
+def check_calibrator(name: str | None) -> None:
+    """Refuse a calibrator that no model has."""
+    if name is not None:
+        with judging_options():
+            check_calibrators(name)
 
 
 def _check_names(

@@ -16,7 +16,7 @@ from eesvm._support.extras import MissingPackageError
 from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
 from eesvm._support.validation import InputError
-from eesvm.cli.arguments import Parsers, add_annotations_argument, add_verb, number
+from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_unlabelled_argument, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.outputs import write_csv
 from eesvm.cli.train import open_data
@@ -61,6 +61,7 @@ def add_parser(verbs: Parsers) -> None:
     add("detections", metavar="DETECTIONS", help="file or folder of detections")
     add("data", metavar="DATA", help="folder or file of the dataset, or the word scenes")
     add_annotations_argument(parser)
+    add_unlabelled_argument(parser)
     add("--split", metavar="NAME", help="only the images of this split")
     add("--classes", metavar="A,B,...", help="evaluate only these classes")
     add("--protocol", choices=(*PROTOCOLS, _EVERY), default="voc10", help="whose average precision (default: voc10)")
@@ -78,7 +79,7 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet or arguments.json)
     if arguments.intervals and arguments.protocol == "coco":
-        raise InputError("--intervals is not for --protocol coco: intervals are made for VOC and ILSVRC")
+        raise UsageError("--intervals is not for --protocol coco: intervals are made for VOC and ILSVRC")
     if arguments.output is not None:
         check_output_folder(arguments.output, arguments.overwrite)
     place = locate_detections(arguments.detections)
@@ -115,7 +116,7 @@ def _open(arguments: argparse.Namespace, detections: Path) -> tuple[Dataset, dic
     """The truth, and of COCO data the ids by which results speak of images and categories."""
     root = Path(arguments.data)
     format = arguments.annotations or (detect_format(root) if root.exists() else None)
-    truth = open_data(arguments.data, format, arguments.split, arguments.strict)
+    truth = open_data(arguments.data, format, arguments.split, arguments.strict, arguments.unlabelled)
     if not root.exists() or format != "coco" or detections.suffix.lower() != ".json":
         return truth, None
     return truth, read_annotation_ids(annotation_files(root, arguments.split))

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from eesvm.cli.console import Screen
 from eesvm.detector.training_table import StageProgress
-from eesvm.structures import Problem
+from eesvm.structures import Dataset, Problem
 
 _SHOWN = 20  # problems that are listed one by one
 
@@ -57,6 +57,19 @@ def report_profile(seconds: Mapping[str, float], total: float, screen: Screen) -
     header = ("stage", "seconds", "share")
     screen.table(header, [[name, f"{value:.2f}", f"{100 * value / max(total, 1e-9):.1f} %"] for name, value in rows])
     screen.facts([("in all", f"{total:.2f} s")])
+
+
+def note_unlabelled(dataset: Dataset, screen: Screen) -> None:
+    """Say what becomes of the images without annotation, where others have one."""
+    n_all, n_without = len(dataset), sum(not record.has_annotation for record in dataset)
+    if not 0 < n_without < n_all:
+        return
+    n_skipped = sum(not record.has_annotation and not record.is_annotated for record in dataset)
+    fate = "are left out of training and evaluation: --unlabelled keep takes them as images without objects"
+    if n_skipped < n_without:
+        some = f"are left out ({n_skipped:,}) or ({n_without - n_skipped:,}) " * bool(n_skipped)
+        fate = f"{some}count as images without objects: --unlabelled skip leaves them out"
+    screen.note(f"{n_without:,} of {n_all:,} images have no annotation; they {fate}")
 
 
 def report_problems(problems: list[Problem], screen: Screen) -> None:

@@ -13,11 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from eesvm._support.amounts import amount, duration, percent
-from eesvm._support.validation import InputError
+from eesvm._support.memory import MemoryPlan, bytes_of
 from eesvm.calibration.calibrators.joint import JointCalibrator
-from eesvm.cli.arguments import Parsers, add_annotations_argument, add_verb, number
+from eesvm.cli.arguments import (
+    Parsers,
+    add_annotations_argument,
+    add_unlabelled_argument,
+    add_verb,
+    judging_options,
+    number,
+    set_options,
+)
 from eesvm.cli.console import Screen
-from eesvm.cli.stages import report_problems, report_profile, stage_bar
+from eesvm.cli.stages import note_unlabelled, report_problems, report_profile, stage_bar
 from eesvm.datasets import open_dataset, select
 from eesvm.datasets.scenes import make_scenes
 from eesvm.descriptors.cache import DescriptorCache
@@ -55,6 +63,7 @@ def add_parser(verbs: Parsers) -> None:
     add("data", metavar="DATA", help="folder or file of a dataset, or the word scenes")
     add("-o", "--output", required=True, metavar="MODEL", help="model folder; one that is unfinished is gone on with")
     add_annotations_argument(parser)
+    add_unlabelled_argument(parser)
     add("--split", metavar="NAME", help="only the images of this split")
     add("--classes", metavar="A,B,...", help="train only these classes (default: all)")
     add("--preset", choices=tuple(PRESETS), help=f"start from these ({DEFAULT_PRESET}, or what --config names)")
@@ -83,7 +92,9 @@ def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     started = time.perf_counter()
     options, calibrators = _options(arguments)
-    dataset = open_data(arguments.data, arguments.annotations, arguments.split, arguments.strict)
+    with judging_options():
+        memory = None if arguments.memory is None else MemoryPlan(bytes_of(arguments.memory)).n_bytes
+    dataset = open_data(arguments.data, arguments.annotations, arguments.split, arguments.strict, arguments.unlabelled)
     detector = ExemplarDetector(options)
     classes = arguments.classes.split(",") if arguments.classes else None
     try:
@@ -97,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
                 command=["eesvm", *sys.argv[1:]] if sys.argv else [],
                 progress=progress,
                 scheduler=arguments.scheduler,
-                memory=arguments.memory,
+                memory=memory,
             )
     except KeyboardInterrupt:
         sys.stderr.write("eesvm: interrupted: the same command goes on where it stopped\n")
@@ -109,22 +120,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def open_data(path: str, format_name: str | None, split: str | None, strict: bool) -> Dataset:
+def open_data(
+    path: str, format_name: str | None, split: str | None, strict: bool, unlabelled: str | None = None
+) -> Dataset:
     """A dataset by its path, or the embedded scenes; a file or folder of their name goes before them."""
     if path != _EMBEDDED or Path(path).exists():
-        return open_dataset(path, format_name, split, strict=strict)
+        return open_dataset(path, format_name, split, strict=strict, unlabelled=unlabelled)
     scenes = make_scenes()
     return scenes if split is None else select(scenes, split=split)
 
 
 def _options(arguments: argparse.Namespace) -> tuple[DetectorOptions, tuple[str, ...]]:
     """Options, and the calibrators to fit."""
-    changes: dict[str, Any] = {}
-    for text in arguments.set:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--set must be NAME=VALUE, got {text!r}")
-        changes[name.strip()] = value
+    changes: dict[str, Any] = dict(set_options(arguments.set))
     flags = {
         "calibration.coverage": arguments.coverage,
         "calibration.min_recall": arguments.min_recall,
@@ -137,13 +145,13 @@ def _options(arguments: argparse.Namespace) -> tuple[DetectorOptions, tuple[str,
         "n_jobs": arguments.jobs,
     }
     changes |= {name: value for name, value in flags.items() if value is not None}
-    names: tuple[str, ...] = ()
-    if arguments.calibrator is not None:
-        wanted = arguments.calibrator.split(",")
-        names = check_calibrators(_ALL if _ALL in wanted else wanted)
-        if wanted[0] != _ALL:
-            changes["calibration.calibrator"] = wanted[0]
-    options = DetectorOptions.make(arguments.preset, arguments.config, changes)
+    wanted = [] if arguments.calibrator is None else arguments.calibrator.split(",")
+    if wanted and wanted[0] != _ALL:
+        changes["calibration.calibrator"] = wanted[0]
+    base = DetectorOptions.make(arguments.preset, arguments.config)
+    with judging_options():
+        names = check_calibrators(_ALL if _ALL in wanted else wanted) if wanted else ()
+        options = base.changed(changes)
     return options, names or (options.calibration.calibrator,)
 
 
@@ -164,6 +172,7 @@ def _report(
     screen.table(header, [_row(model) for model in detector.models_])
     for name in detector.skipped_classes_:
         screen.note(f"the class {name} has no object to learn from and is left out")
+    note_unlabelled(dataset, screen)
     report_problems([*dataset.problems, *detector.problems_], screen)
     screen.say()
     if detector.changed_:

@@ -22,7 +22,7 @@ from eesvm._support.amounts import counted
 from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
 from eesvm._support.validation import InputError
 from eesvm.cli import detect
-from eesvm.cli.arguments import Parsers, add_annotations_argument, add_verb, number
+from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.outputs import write_csv
 from eesvm.cli.stages import report_problems, stage_bar
@@ -108,7 +108,8 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     if arguments.calibrator is not None and arguments.consensus is None:
-        raise InputError("--calibrator is for --consensus alone: winners are read from the file of detections")
+        raise UsageError("--calibrator is for --consensus alone: winners are read from the file of detections")
+    detect.check_calibrator(arguments.calibrator)
     check_output_folder(arguments.output, arguments.overwrite)
     detector = ExemplarDetector.load(arguments.model)
     sources = [detect.open_images(name, arguments) for name in arguments.images]

@@ -16,8 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from eesvm._support.amounts import percent
 from eesvm._support.files import check_output_file
-from eesvm._support.validation import InputError
-from eesvm.cli.arguments import Parsers, add_annotations_argument, add_verb, number
+from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.train import open_data
 from eesvm.descriptors.cache import DescriptorCache
@@ -104,7 +103,7 @@ def _check_output(output: str | None, overwrite: bool) -> None:
     if output is None:
         return
     if Path(output).suffix != ".npz":
-        raise InputError(f"`--output` must end in .npz, got {output}")
+        raise UsageError(f"`--output` must end in .npz, got {output}")
     check_output_file(output, overwrite)
 
 
