@@ -184,8 +184,14 @@ def choose_split(split: str, splits: Mapping[str, Sequence[str]], root: Path) ->
     if split not in splits:
         names = [name for name in splits if "=" not in name]
         shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-        raise InputError(f"{root} has no split {split!r}: it has {shown or 'no splits'}")
+        raise InputError(f"{root} has no split {split!r}{like_split(split, splits)}: it has {shown or 'no splits'}")
     return splits[split]
+
+
+def like_split(split: str, splits: Iterable[str]) -> str:
+    """A hint at the split that was meant: VOC's lists for segmentation are called Segmentation/train and so on."""
+    meant = next((name for name in splits if name.rpartition("/")[2] == split), None)
+    return "" if meant is None else f" (did you mean --split {meant}?)"
 
 
 def _read_stated(path: str, width: int, height: int) -> NDArray[np.uint8]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from eesvm._support.validation import InputError
+from eesvm.datasets.build import like_split
 from eesvm.structures import Dataset
 
 
@@ -132,5 +133,7 @@ def _known(names: Iterable[str], there: Iterable[str], what: str) -> list[str]:
     for name in chosen:
         if name not in known:
             listed = ", ".join(list(there)[:20]) or "none"
-            raise InputError(f"the dataset has no {what} {name!r}: it has {listed}{', ...' if len(known) > 20 else ''}")
+            hint = like_split(name, there) if what == "split" else ""
+            more = ", ..." if len(known) > 20 else ""
+            raise InputError(f"the dataset has no {what} {name!r}{hint}: it has {listed}{more}")
     return chosen
