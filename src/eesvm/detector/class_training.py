@@ -60,8 +60,8 @@ class TrainedClass:
 
     @property
     def names(self) -> list[str]:
-        """A name for each exemplar: its image and its place among the objects there."""
-        return [f"{instance.image_id}#{instance.index}" for instance in self.instances]
+        """A name for each exemplar: its image and its place among the objects there, counted from 1 as people do."""
+        return [f"{instance.image_id}, object {instance.index + 1}" for instance in self.instances]
 
 
 @dataclass(frozen=True)
