@@ -97,3 +97,41 @@ def test_images_without_label_file_are_counted_apart(tmp_path, capsys, options, 
     out = capsys.readouterr().out
     assert "images       3, 1 without objects, 1 without annotation\n" in out
     assert f"note: 1 of 3 images have no annotation; {sentence}\n" in out
+
+
+def test_what_was_not_checked_is_said(tmp_path, capsys):
+    path = save_voc(tmp_path, "a", voc_object()).parent.parent / "JPEGImages/a.jpg"
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])  # opens, and breaks off
+    expected = {
+        "none": (
+            "annotations alone; images were not opened (--check header opens them, --check full decodes them)",
+            "no problems found in what was checked",
+        ),
+        "header": (
+            "annotations, and that images open; pixels and masks were not decoded (--check full does that)",
+            "no problems found in what was checked",
+        ),
+        "full": ("annotations, and every image and mask decoded", "1 problem (image: 1)"),
+    }
+    for check, (checked, found) in expected.items():
+        assert main(["data", "info", str(tmp_path), "--check", check]) == 0
+        assert f"checked: {checked}\n{found}\n" in capsys.readouterr().out
+        main(["data", "info", str(tmp_path), "--check", check, "--json"])
+        assert json.loads(capsys.readouterr().out)["check"] == check
+
+
+def test_long_lists_of_problems_are_cut(tmp_path, capsys):
+    save_voc(tmp_path, "a", voc_object("cat", (9, 9, 2, 2)))
+    for number in range(25):
+        save_image(tmp_path / f"JPEGImages/bare{number:02d}.jpg")
+    main(["data", "info", str(tmp_path)])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines.count("26 problems (missing annotation: 25, box: 1)") == 1
+    listed = [line for line in lines if "there is no annotation for this image" in line]
+    assert len(listed) == 10
+    assert "bare09.jpg" in listed[-1]
+    assert any("is inverted" in line for line in lines)  # other kinds are not lost in it
+    assert lines[-1] == "  and 15 more of the kind missing annotation: --json prints all"
+    main(["data", "info", str(tmp_path), "--json"])
+    assert len(json.loads(capsys.readouterr().out)["problems"]) == 26

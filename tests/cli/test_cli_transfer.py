@@ -83,10 +83,10 @@ def run(place, out, *arguments, detections="near.csv", status=0):
     assert main(["transfer", *names, *map(str, arguments)]) == status
 
 
-def fails(capsys, *arguments):
+def fails(capsys, *arguments, status=1):
     """The one line of the complaint."""
     capsys.readouterr()
-    assert main(["transfer", *map(str, arguments)]) == 1
+    assert main(["transfer", *map(str, arguments)]) == status
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("eesvm: error: ")
@@ -460,7 +460,7 @@ def test_errors_are_one_sentence(capsys, tmp_path, place, near):
         f"{tmp_path / 'nowhere'} is not a model: there is no such folder"
     )
     assert "does not exist" in fails(capsys, model, tmp_path / "none.csv", *tail)
-    assert fails(capsys, model, place / "near.csv", *tail, "--calibrator", "joint") == (
+    assert fails(capsys, model, place / "near.csv", *tail, "--calibrator", "joint", status=2) == (
         "--calibrator is for --consensus alone: winners are read from the file of detections"
     )
     (tmp_path / "file").write_text("")

@@ -106,6 +106,8 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     started = time.perf_counter()
+    if Path(arguments.output).suffix != ".onnx":
+        raise UsageError(f"the output must end in .onnx, got {arguments.output}")
     check_output(arguments.output, arguments.overwrite)
     load_torch()  # before images are read, which may take long
     options, module = _options(arguments)

@@ -130,7 +130,8 @@ def _splits(arguments: argparse.Namespace) -> tuple[Splits, tuple[Problem, ...]]
     if arguments.data is None:
         names = SCENE_CLASSES[:classes] if isinstance(classes, int) else classes
         n_splits = 1 if arguments.own_split else arguments.splits
-        return scene_splits(n_splits, arguments.images or _SCENE_IMAGES, names), ()
+        with judging_options():
+            return scene_splits(n_splits, arguments.images or _SCENE_IMAGES, names), ()
     dataset = open_dataset(
         arguments.data, arguments.annotations, strict=arguments.strict, unlabelled=arguments.unlabelled
     )

@@ -9,7 +9,7 @@ import argparse
 import asyncio
 
 from eesvm._support.threads import n_threads
-from eesvm.cli.arguments import Parsers, UsageError, add_verb, number
+from eesvm.cli.arguments import Parsers, UsageError, add_verb, judging_options, number
 from eesvm.cli.console import Screen
 from eesvm.cli.detect import check_calibrator
 from eesvm.detector.detector import ExemplarDetector
@@ -71,7 +71,8 @@ def run(arguments: argparse.Namespace) -> int:
         n_waiting=arguments.queue,
     )
     check_calibrator(arguments.calibrator)
-    server = Server(limits, arguments.host, arguments.port, arguments.allow_outside)
+    with judging_options():
+        server = Server(limits, arguments.host, arguments.port, arguments.allow_outside)
     detector = ExemplarDetector.load(arguments.model)
     inference = Inference(detector, arguments.calibrator, int(arguments.max_pixels * 1e6))
     search = FloorSearch(detector.models_, detector.checked_options(), floors, arguments.floor_time)

@@ -7,17 +7,19 @@ the end, if wanted, a table of stages and their share of the time.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from eesvm._support.amounts import counted
 from eesvm.cli.console import Screen
 from eesvm.detector.training_table import StageProgress
 from eesvm.structures import Dataset, Problem
 
-_SHOWN = 20  # problems that are listed one by one
+_SHOWN = 10  # problems of a kind that are listed one by one
 
 
 @contextmanager
@@ -77,8 +79,18 @@ def report_problems(problems: list[Problem], screen: Screen) -> None:
     if not problems:
         return
     screen.say()
-    screen.say(f"{len(problems):,} problem{'s' * (len(problems) > 1)}")
-    for problem in problems[:_SHOWN]:
-        screen.say(f"  {problem}")
-    if len(problems) > _SHOWN:
-        screen.say(f"  and {len(problems) - _SHOWN:,} more")
+    screen.say(counted(len(problems), "problem"))
+    list_problems(problems, screen, "`eesvm data info --json` prints all of a dataset")
+
+
+def list_problems(problems: Sequence[Problem], screen: Screen, where: str) -> None:
+    """One line for each of the first problems of a kind, and how many more there are; `where` names the full list."""
+    counts = Counter(problem.kind for problem in problems)
+    shown: Counter[str] = Counter()
+    for problem in problems:
+        shown[problem.kind] += 1
+        if shown[problem.kind] <= _SHOWN:
+            screen.say(f"  {problem}")
+    for kind, count in counts.items():
+        if count > _SHOWN:
+            screen.say(f"  and {count - _SHOWN:,} more of the kind {kind}: {where}")

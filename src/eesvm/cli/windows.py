@@ -18,6 +18,7 @@ from eesvm._support.amounts import percent
 from eesvm._support.files import check_output_file
 from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_verb, number
 from eesvm.cli.console import Screen
+from eesvm.cli.stages import report_problems
 from eesvm.cli.train import open_data
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.structures import ImageRecord, Problem, Windows
@@ -69,6 +70,8 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     _check_output(arguments.output, arguments.overwrite)
+    if arguments.jobs == 0:
+        raise UsageError("--jobs must be a number of processes or -1 for one per core, got 0")
     dataset = open_data(arguments.path, arguments.annotations, arguments.split, arguments.strict)
     records = _sample(dataset.images, arguments.sample)
     problems: list[Problem] = list(dataset.problems)
@@ -132,11 +135,7 @@ def _print(name: str, recall: WindowRecall, problems: list[Problem], screen: Scr
         header = ["class", "objects", *(f"recall at IoU {t:g}" for t in recall.thresholds), "mean best IoU"]
         several = recall.classes if len(recall.classes) > 1 else ()
         screen.table(header, [_row(found) for found in (*several, recall.total)])
-    if problems:
-        screen.say()
-        screen.say(f"{len(problems):,} problem{'s' * (len(problems) > 1)}")
-        for problem in problems:
-            screen.say(f"  {problem}")
+    report_problems(problems, screen)
 
 
 def _row(found: ClassRecall) -> list[str]:

@@ -142,7 +142,7 @@ def _add_annotation(
 
 
 def _add_unread(layout: Layout, image: str, builder: Builder) -> None:
-    """Keep the image of an annotation that cannot be read: one may still want to search it, but not to learn from it."""
+    """Keep the image of an annotation that cannot be read: one may want to search it, though not to learn from it."""
     picture = builder.picture(layout.image_root / image)
     if picture is not None:
         builder.add(layout.image_id(image), picture, (), {"is_annotated": False, "has_annotation": True})
