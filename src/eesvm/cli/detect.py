@@ -19,7 +19,7 @@ from eesvm._support.files import atomic_folder, check_output_file, check_output_
 from eesvm._support.validation import InputError, check_image_name
 from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_verb, judging_options, number
 from eesvm.cli.console import Screen
-from eesvm.cli.stages import report_problems, report_profile, stage_bar
+from eesvm.cli.stages import n_images_given, report_problems, report_profile, stage_bar
 from eesvm.cli.train import open_data
 from eesvm.datasets.coco import annotation_files
 from eesvm.datasets.formats import detect_format
@@ -85,7 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     detector = ExemplarDetector.load(arguments.model)
     detector.options = _options(detector, arguments)
     sources = [open_images(name, arguments) for name in arguments.images]
-    problems: list[Problem] = [problem for source in sources for problem in source.problems]
+    opening: list[Problem] = [problem for source in sources for problem in source.problems]
+    problems = list(opening)
     records = together([record for source in sources for record in source], problems)
     ids = coco_ids(sources, arguments) if "coco" in formats else None
     _check_names(records, formats, detector, ids)
@@ -105,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"none of the images can be looked at: {problems[-1]}")
     files = _write(found, formats, detector, ids, arguments)
     total = time.perf_counter() - started
-    _report(found, records, total, screen)
+    _report(found, n_images_given(records, opening), total, screen)
     report_problems(problems, screen)
     screen.say(f"\nwritten to {', '.join(files)}")
     if arguments.profile:
@@ -235,11 +236,11 @@ def coco_ids(sources: Sequence[Dataset], arguments: argparse.Namespace) -> Ids |
     return sources[0] if sources[0].classes else None
 
 
-def _report(found: Sequence[Detections], records: Sequence[ImageRecord], total: float, screen: Screen) -> None:
+def _report(found: Sequence[Detections], n_given: int, total: float, screen: Screen) -> None:
     counts: Counter[str] = Counter(name for one in found for name in one.class_names.tolist())
     per_image = total / max(1, len(found))
     facts = [
-        ("images", f"{len(found):,} of {len(records):,}"),
+        ("images", f"{len(found):,} of {n_given:,}"),
         ("detections", f"{sum(counts.values()):,}"),
         ("time", f"{duration(total)}, {per_image:.2f} s an image"),
     ]

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from eesvm._support.amounts import counted
 from eesvm.cli.console import Screen
 from eesvm.detector.training_table import StageProgress
-from eesvm.structures import Dataset, Problem
+from eesvm.structures import Dataset, ImageRecord, Problem
 
 _SHOWN = 10  # problems of a kind that are listed one by one
 
@@ -59,6 +59,11 @@ def report_profile(seconds: Mapping[str, float], total: float, screen: Screen) -
     header = ("stage", "seconds", "share")
     screen.table(header, [[name, f"{value:.2f}", f"{100 * value / max(total, 1e-9):.1f} %"] for name, value in rows])
     screen.facts([("in all", f"{total:.2f} s")])
+
+
+def n_images_given(images: Sequence[ImageRecord], problems: Sequence[Problem]) -> int:
+    """How many images there were to look at, those included that could not even be opened."""
+    return len(images) + sum(problem.kind == "image" for problem in problems)
 
 
 def note_unlabelled(dataset: Dataset, screen: Screen) -> None:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from eesvm._support.amounts import amount, duration, percent
+from eesvm._support.amounts import amount, counted, duration, percent
 from eesvm._support.memory import MemoryPlan, bytes_of
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.cli.arguments import (
@@ -25,11 +25,12 @@ from eesvm.cli.arguments import (
     set_options,
 )
 from eesvm.cli.console import Screen
-from eesvm.cli.stages import note_unlabelled, report_problems, report_profile, stage_bar
+from eesvm.cli.stages import n_images_given, note_unlabelled, report_problems, report_profile, stage_bar
 from eesvm.datasets import open_dataset, select
 from eesvm.datasets.scenes import make_scenes
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector.class_calibration import JOINT, check_calibrators
+from eesvm.detector.class_training import has_few_negatives
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.options import CALIBRATORS, COVERAGES, DEFAULT_PRESET, DESCRIPTORS, PRESETS, DetectorOptions
 from eesvm.structures import Dataset
@@ -160,8 +161,9 @@ def _report(
 ) -> None:
     screen.say(dataset.name, "bold")
     n_exemplars = sum(model.n_exemplars for model in detector.models_)
+    n_used, n_given = detector.inputs_["n_images"], n_images_given(dataset, dataset.problems)
     facts = [
-        ("images", f"{len(dataset):,}"),
+        ("images", f"{n_used:,}" + (f" of {n_given:,}" if n_used < n_given else "")),
         ("classes", f"{len(detector.classes_):,}"),
         ("exemplars", f"{n_exemplars:,}"),
         ("time", duration(total)),
@@ -172,6 +174,12 @@ def _report(
     screen.table(header, [_row(model) for model in detector.models_])
     for name in detector.skipped_classes_:
         screen.note(f"the class {name} has no object to learn from and is left out")
+    for model in detector.models_:
+        if has_few_negatives(model.facts):
+            screen.note(
+                f"the class {model.class_name} has only {counted(model.facts['n_negatives_in_all'], 'negative window')} to be "
+                "told from, so its detections elsewhere mean little: add images without it"
+            )
     note_unlabelled(dataset, screen)
     report_problems([*dataset.problems, *detector.problems_], screen)
     screen.say()

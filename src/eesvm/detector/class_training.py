@@ -9,7 +9,7 @@ Absent on purpose: calibration, and files.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ Scorer = Callable[[NDArray[np.bool_], F32, F32], F32]  # which windows, weights,
 
 _THREADS = 4  # of the trainer, always: the last bits of weights depend on how exemplars are shared out
 
+_FEW_NEGATIVES = 100  # windows; an image has hundreds
+
 
 class NothingToLearnError(InputError):
     """A class has no object, or no negative window, to learn from."""
@@ -46,6 +48,12 @@ class SingleSVM:
     def scores(self, descriptors: F32) -> F32:
         """(n,) scores of descriptors (n, d)."""
         return score_windows(descriptors, self.weights[None, :], [self.bias])[:, 0]
+
+
+def has_few_negatives(facts: Mapping[str, Any]) -> bool:
+    """Whether a class has next to no negative windows, or fewer than positives, before any are drawn."""
+    found = facts.get("n_negatives_in_all")
+    return found is not None and found < max(_FEW_NEGATIVES, facts.get("n_positives", 0))
 
 
 @dataclass(frozen=True)
