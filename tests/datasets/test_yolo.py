@@ -338,3 +338,29 @@ def test_photographs_of_one_name_in_several_formats(tmp_path):
     dataset = open_dataset(tmp_path)
     assert sorted(record.image_id for record in dataset) == ["a.bmp", "a.png", "b", "cats/a"]
     assert dataset.problems == ()
+
+
+def test_a_folder_of_several_datasets_names_them(tmp_path):
+    save_yolo(tmp_path / "boxes", "0 0.5 0.5 0.2 0.2\n")
+    with pytest.raises(InputError) as error:
+        open_dataset(tmp_path)
+    assert str(error.value) == f"{tmp_path} holds a dataset in a folder of its own: choose {tmp_path}/boxes"
+    save_yolo(tmp_path / "more/outlines", "0 0.1 0.1 0.5 0.1 0.5 0.9\n")
+    save_voc(tmp_path / "voc", "a", voc_object())
+    save_image(tmp_path / "masks/a.png")
+    save_coco(tmp_path / "photos", coco_document())
+    with pytest.raises(InputError) as error:
+        open_dataset(tmp_path)
+    assert str(error.value) == f"{tmp_path} holds several datasets: choose one of boxes, more/outlines, photos, voc"
+    assert len(open_dataset(tmp_path, "folder")) == 5  # who says so gets all images
+    for name in ("boxes", "more/outlines", "photos", "voc"):
+        assert len(open_dataset(tmp_path / name)) == 1
+
+
+def test_one_devkit_below_a_folder_is_found(tmp_path):
+    save_voc(tmp_path / "VOCdevkit/VOC2007", "a", voc_object())
+    save_text(tmp_path / "VOCdevkit/VOC2007/notes/data.yaml", "names: [dog]\n")  # part of it
+    assert len(open_dataset(tmp_path)) == 1
+    save_voc(tmp_path / "VOCdevkit/VOC2012", "a", voc_object())
+    with pytest.raises(InputError, match=r"holds several datasets: choose one of VOCdevkit/VOC2007, VOCdevkit/VOC2012$"):
+        open_dataset(tmp_path)

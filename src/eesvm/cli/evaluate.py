@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
         classes=classes,
     )
     _print(truth, reports, errors, screen)
-    if arguments.split is None:
-        _note_empty_images(truth, detections, screen)
+    if arguments.split is not None or not _note_empty_images(truth, detections, screen):
+        _note_unsearched_images(truth, detections, [each.class_name for each in reports[0].classes], place, screen)
     if arguments.json:
         _print_json(reports, errors)
     if arguments.output is not None:
@@ -171,15 +172,15 @@ def _print(truth: Dataset, reports: list[DetectionReport], errors: ErrorBreakdow
         screen.note(f"the annotations have {n:,} problem{'s' * (n > 1)}: see `eesvm data info`")
 
 
-def _note_empty_images(truth: Dataset, detections: list[Detections], screen: Screen) -> None:
-    """Who forgets --split has every object of the other splits counted as missed; that is not to go unseen."""
+def _note_empty_images(truth: Dataset, detections: list[Detections], screen: Screen) -> bool:
+    """Whoever forgets --split has every object of the other splits counted as missed: say so, and whether it was."""
     known = {record.image_id for record in truth}
     seen = {found.image_id for found in detections if len(found)}
     # Not the halves "test=1" and "test=-1" of a list of one class: what they hold was chosen by what it shows.
     splits = {name: known.intersection(ids) for name, ids in truth.splits.items() if "=" not in name}
     homes = [name for name, ids in splits.items() if seen and seen <= ids < known]
     if not homes and (not splits or 2 * len(seen) > len(known)):
-        return
+        return False
     text = f"{len(known - seen):,} of {len(known):,} images have no detections, and their objects count as missed"
     if homes:
         home = min(homes, key=lambda name: (len(splits[name]), len(name), name))
@@ -187,6 +188,21 @@ def _note_empty_images(truth: Dataset, detections: list[Detections], screen: Scr
     else:
         text += ": if only one split was searched, choose it by --split"
     screen.note(text)
+    return True
+
+
+def _note_unsearched_images(
+    truth: Dataset, detections: list[Detections], classes: Sequence[str], place: Path, screen: Screen
+) -> None:
+    """Where most images with objects have no detection of any class, they may never have been searched."""
+    seen = {found.image_id for found in detections if len(found)}
+    wanted = [record.image_id for record in truth if any(each.class_name in classes for each in record.instances)]
+    n_unseen = sum(image_id not in seen for image_id in wanted)
+    if 2 * n_unseen > len(wanted):
+        screen.note(
+            f"{n_unseen:,} of {len(wanted):,} images with objects have no detections at all in {place}, and their "
+            "objects count as missed: if they were not searched, average precision says little"
+        )
 
 
 def _print_json(reports: list[DetectionReport], errors: ErrorBreakdown) -> None:

@@ -177,8 +177,9 @@ def _report(
     for model in detector.models_:
         if has_few_negatives(model.facts):
             screen.note(
-                f"the class {model.class_name} has only {counted(model.facts['n_negatives_in_all'], 'negative window')} to be "
-                "told from, so its detections elsewhere mean little: add images without it"
+                f"the class {model.class_name} has only "
+                f"{counted(model.facts['n_negatives_in_all'], 'negative window')} to be told from, so its detections "
+                "elsewhere mean little: add images without it"
             )
     note_unlabelled(dataset, screen)
     report_problems([*dataset.problems, *detector.problems_], screen)
