@@ -112,6 +112,38 @@ def test_images_that_cannot_be_used_are_not_counted(place, arguments, tmp_path, 
     assert f"  images      {n - 2} of {n}\n" in capsys.readouterr().out
 
 
+def save_yolo(root, records, unlabelled):
+    """The records as YOLO files; some images have no label file."""
+    (root / "images").mkdir(parents=True)
+    (root / "labels").mkdir()
+    (root / "data.yaml").write_text(f"names: [{', '.join(CLASSES)}]\n")
+    for record in records:
+        write_image(root / "images" / f"{record.image_id}.png", record.read())
+        lines = []
+        for instance in record.instances:
+            x1, y1, x2, y2 = instance.box / ([record.width, record.height] * 2)
+            box = ((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1)
+            lines.append(f"{CLASSES.index(instance.class_name)} {' '.join(map(str, box))}\n")
+        if record.image_id not in unlabelled:
+            (root / "labels" / f"{record.image_id}.txt").write_text("".join(lines))
+
+
+def test_images_without_label_file_are_left_out_and_said(tmp_path, capsys):
+    records = scenes("train", 6)
+    unlabelled = {record.image_id for record in records[:2]}
+    save_yolo(tmp_path / "data", records, unlabelled)
+    for options, n_used, sentence in (
+        ([], 4, "are left out of training and evaluation: --unlabelled keep takes them as images without objects"),
+        (["--unlabelled", "keep"], 6, "count as images without objects: --unlabelled skip leaves them out"),
+    ):
+        out = tmp_path / f"model_{n_used}"
+        assert main(["train", str(tmp_path / "data"), *QUICK, "--no-cache", *options, "-o", str(out)]) == 0
+        assert f"note: 2 of 6 images have no annotation; they {sentence}\n" in capsys.readouterr().out
+        used = json.loads((out / "run.json").read_text())["inputs"]["images"]
+        assert len(used) == n_used
+        assert unlabelled.isdisjoint(used) == (n_used == 4)
+
+
 def test_images_with_malformed_annotations_are_searched_too(place, model, tmp_path, capsys):
     shutil.copytree(place / "data", tmp_path / "data")
     first, *_ = sorted((tmp_path / "data" / "Annotations").iterdir())

@@ -362,5 +362,7 @@ def test_one_devkit_below_a_folder_is_found(tmp_path):
     save_text(tmp_path / "VOCdevkit/VOC2007/notes/data.yaml", "names: [dog]\n")  # part of it
     assert len(open_dataset(tmp_path)) == 1
     save_voc(tmp_path / "VOCdevkit/VOC2012", "a", voc_object())
-    with pytest.raises(InputError, match=r"holds several datasets: choose one of VOCdevkit/VOC2007, VOCdevkit/VOC2012$"):
+    with pytest.raises(
+        InputError, match=r"holds several datasets: choose one of VOCdevkit/VOC2007, VOCdevkit/VOC2012$"
+    ):
         open_dataset(tmp_path)
