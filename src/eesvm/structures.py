@@ -65,6 +65,16 @@ class ImageRecord:
     path: str = ""  # "" for an image that is made, not stored
     metadata: Mapping[str, Any] = field(default_factory=dict)  # free: label of its folder, is_annotated, ...
 
+    @property
+    def is_annotated(self) -> bool:
+        """Whether its instances are all that it shows, so that one without any shows nothing."""
+        return bool(self.metadata.get("is_annotated", True))
+
+    @property
+    def has_annotation(self) -> bool:
+        """Whether somebody wrote down what it shows, were it nothing."""
+        return bool(self.metadata.get("has_annotation", self.is_annotated))
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -100,7 +110,7 @@ class Dataset(Sequence[ImageRecord]):
 
         Where nobody has annotated any, all of them stay.
         """
-        images = tuple(image for image in self.images if image.metadata.get("is_annotated", True))
+        images = tuple(image for image in self.images if image.is_annotated)
         return replace(self, images=images) if 0 < len(images) < len(self.images) else self
 
     def instances(self, class_name: str | None = None) -> Iterator[Instance]:

@@ -18,7 +18,8 @@ import eesvm.__main__
 from eesvm import JointCalibrator, __version__, load_calibration
 from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.score_table import ScoreTable, read_score_table, write_score_table
-from eesvm.cli import main
+from eesvm.cli import _parser, main
+from eesvm.datasets import FORMATS
 
 SCRIPT = Path(sys.executable).with_name("eesvm")
 COMMAND = [str(SCRIPT)] if SCRIPT.exists() else [sys.executable, "-m", "eesvm"]
@@ -410,3 +411,56 @@ def test_every_public_name_can_be_asked_for():
     assert set(eesvm.__all__) <= set(dir(eesvm))
     with pytest.raises(AttributeError, match="module 'eesvm' has no attribute 'nothing'"):
         eesvm.nothing  # noqa: B018
+
+
+def verb_options():
+    """Option string -> action of every verb that reads or writes images."""
+    verbs = next(action for action in _parser()._actions if action.choices and "train" in action.choices).choices
+    info = next(action for action in verbs["data"]._actions if action.choices).choices["info"]
+    return {name: parser._option_string_actions for name, parser in {**verbs, "data info": info}.items()}
+
+
+def test_the_same_thing_has_the_same_option_on_every_verb():
+    options = verb_options()
+    readers = ("data info", "train", "evaluate", "windows", "finetune", "report", "reproduce", "detect", "transfer")
+    for verb in readers:
+        assert tuple(options[verb]["--annotations"].choices) == FORMATS
+    assert {verb for verb in options if "--format" in options[verb]} == {"detect"}  # what it writes
+    assert {verb for verb in options if "--score" in options[verb]} == {"detect", "transfer"}
+    assert not [verb for verb in options if "--min-score" in options[verb]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("train scenes -o m --set training.C", "--set must be NAME=VALUE, got 'training.C'"),
+        ("train scenes -o m --set training.c=1", "there is no option `training.c`: did you mean `training.C`?"),
+        ("train scenes -o m --set training.C=x", "`training.C` must be a number, got 'x'"),
+        ("train scenes -o m --calibrator platt", "`calibrator` must be one of 'none', "),
+        ("train scenes -o m --memory much", "an amount of memory is needed, such as 4GB, got 'much'"),
+        ("train scenes -o m --memory 1MB", "`memory` must be "),
+        (
+            "detect model scenes -o f --format xml",
+            "--format must be some of csv, coco, voc, joined by commas, got 'xml'",
+        ),
+        ("detect model scenes -o f.csv --format voc", "f.csv holds csv alone: for voc, name a folder"),
+        ("detect model scenes -o f --calibrator platt", "`calibrator` must be one of 'none', "),
+        ("transfer model d.csv scenes -o t --calibrator none", "--calibrator is for --consensus alone: winners are "),
+        ("evaluate d.csv scenes --protocol coco --intervals 9", "--intervals is not for --protocol coco: intervals "),
+        ("windows scenes -o windows.txt", "`--output` must end in .npz, got windows.txt"),
+        ("report model scenes -o report.pdf", "report.pdf must end in .html: the report is a page for a browser"),
+        ("report model scenes -o r.html --calibrator platt", "`calibrator` must be one of 'none', "),
+        ("reproduce --set x -o r", "--set must be NAME=VALUE, got 'x'"),
+        ("reproduce --classes 0 -o r", "--classes must be a number >= 1 or names joined by commas, got 0"),
+        ("serve model --floors 2", "--floors must be numbers above 0 and up to 1, joined by commas, or none, got '2'"),
+        ("serve model --calibrator platt", "`calibrator` must be one of 'none', "),
+        ("data fetch voc2012 -o d --part test", "`part` must be one of 'trainval', got 'test'"),
+    ],
+)
+def test_a_value_that_is_wrong_by_itself_is_a_wrong_call(arguments, sentence, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments.split()) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"eesvm: error: {sentence}"), error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.iterdir())

@@ -232,6 +232,29 @@ def test_half_of_a_list_of_one_class_is_no_split_to_choose(capsys):
     assert capsys.readouterr().out == ""
 
 
+def test_images_that_were_never_searched_are_noted(capsys, tmp_path, unseen_half):
+    found, n = tmp_path / "found.csv", len(unseen_half)
+    for n_searched, is_said in ((6, True), (n, False)):
+        write_csv_detections(found, guesses(unseen_half)[:n_searched])
+        assert main(["evaluate", str(found), "scenes", "--split", "test"]) == 0
+        note = (
+            f"note: {n - 6} of {n} images with objects have no detections at all in {found}, and their objects count as "
+            "missed: if they were not searched, average precision says little\n"
+        )
+        assert (note in capsys.readouterr().out) == is_said
+
+
+def test_the_note_on_images_never_searched_counts_images_with_judged_objects(capsys, unseen_half):
+    few = replace(unseen_half, images=unseen_half[:10])
+    name = few[0].instances[0].class_name
+    wanted = [record.image_id for record in few if any(i.class_name == name for i in record.instances)]
+    others = [found for found in guesses(few) if found.image_id not in wanted]
+    evaluate._note_unsearched_images(few, others, [name], "found.csv", Screen())
+    assert capsys.readouterr().out.startswith(f"note: {len(wanted)} of {len(wanted)} images with objects have no ")
+    evaluate._note_unsearched_images(few, guesses(few), [name], "found.csv", Screen())
+    assert capsys.readouterr().out == ""
+
+
 def test_curves_say_what_they_are(monkeypatch, tmp_path, detections):
     figures = []
     monkeypatch.setattr(evaluate, "save_png", lambda figure, path: figures.append(figure))
@@ -274,7 +297,8 @@ def test_curves_say_what_they_are(monkeypatch, tmp_path, detections):
     ],
 )
 def test_errors_are_one_line(arguments, sentence, capsys, detections):
-    assert fails(capsys, *(argument.format(found=detections) for argument in arguments)) == sentence
+    status = 2 if "--intervals" in arguments else 1  # the call is wrong, or the files are
+    assert fails(capsys, *(argument.format(found=detections) for argument in arguments), status=status) == sentence
 
 
 def test_a_dataset_without_objects(capsys, tmp_path):

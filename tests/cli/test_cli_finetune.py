@@ -46,8 +46,8 @@ def arguments(place, monkeypatch):
     return ["finetune", "data", "--split", "train", "--network", "tinynet:make", *QUICK]
 
 
-def refusal(capsys, *arguments):
-    assert main(list(arguments)) == 1
+def refusal(capsys, *arguments, status=1):
+    assert main(list(arguments)) == status
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     return error
@@ -108,13 +108,14 @@ def test_what_it_refuses(arguments, tmp_path, capsys):
     assert "data has the splits test, train: say by --split which of them to train on" in refusal(
         capsys, *whole, *output
     )
-    assert "the output must end in .onnx" in refusal(capsys, *arguments, "-o", "net.pt")
+    assert "the output must end in .onnx" in refusal(capsys, *arguments, "-o", "net.pt", status=2)
     assert "there is no folder" in refusal(capsys, *arguments, "-o", str(tmp_path / "no" / "net.onnx"))
     assert "has no object to learn from" in refusal(capsys, *arguments, *output, "--classes", "nine")
     assert "and fine-tuning needs 900" in refusal(capsys, *arguments, *output, "--min-objects", "900")
     assert "is both to be trained on and held out" in refusal(capsys, *arguments, *output, "--held-out-split", "train")
+    wrong = refusal(capsys, *arguments, *output, "--network", "resnet", status=2)
+    assert "--network must be lite0, lite1, lite2 or MODULE:FUNCTION, got 'resnet'" in wrong
     for network, message in (
-        ("resnet", "--network must be lite0, lite1, lite2 or MODULE:FUNCTION, got 'resnet'"),
         ("nofile:make", "--network nofile:make: No module named 'nofile'"),
         ("tinynet:none", "has no attribute 'none'"),
         ("tinynet:number", "`module` must be a torch module, got int"),

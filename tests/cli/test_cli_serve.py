@@ -89,7 +89,7 @@ def test_quiet_prints_the_address_alone(model):
     ],
 )  # fmt: skip
 def test_what_is_refused_before_listening(model, arguments, sentence, capsys):
-    assert main(["serve", str(model), *arguments]) == 1
+    assert main(["serve", str(model), *arguments]) == 2
     assert capsys.readouterr() == ("", f"eesvm: error: {sentence}\n")
 
 

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -89,6 +90,86 @@ def test_detections_in_all_formats(place, model, tmp_path, capsys):
     assert (one.exemplars == expected.exemplars).all()
 
 
+def break_off(path):
+    """An image that opens, but whose pixels end in the middle."""
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def test_images_that_cannot_be_used_are_not_counted(place, arguments, tmp_path, capsys):
+    shutil.copytree(place / "data", tmp_path / "data")
+    first, second, *_ = sorted((tmp_path / "data" / "JPEGImages").iterdir())
+    break_off(first)
+    second.write_bytes(b"no picture")
+    n = len(list((tmp_path / "data" / "JPEGImages").iterdir()))
+    call = ["train", str(tmp_path / "data"), *arguments[2:], "-o", str(tmp_path / "model")]
+    for is_new in (True, False):  # a second run, which looks at no image, says the same
+        assert main(call) == 0
+        text = capsys.readouterr().out
+        assert f"  images     {n - 2} of {n}\n" in text
+        assert text.count(f"  {first}: ") == text.count(f"  {second}: ") == 1
+        assert ("there was nothing to do" in text) != is_new
+        assert f"trained on {n - 2} images of data by" in (tmp_path / "model" / "MODEL.md").read_text()
+    assert main(["detect", str(tmp_path / "model"), str(tmp_path / "data"), "-o", str(tmp_path / "f.csv")]) == 0
+    assert f"  images      {n - 2} of {n}\n" in capsys.readouterr().out
+
+
+def save_yolo(root, records, unlabelled):
+    """The records as YOLO files; some images have no label file."""
+    (root / "images").mkdir(parents=True)
+    (root / "labels").mkdir()
+    (root / "data.yaml").write_text(f"names: [{', '.join(CLASSES)}]\n")
+    for record in records:
+        write_image(root / "images" / f"{record.image_id}.png", record.read())
+        lines = []
+        for instance in record.instances:
+            x1, y1, x2, y2 = instance.box / ([record.width, record.height] * 2)
+            box = ((x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1)
+            lines.append(f"{CLASSES.index(instance.class_name)} {' '.join(map(str, box))}\n")
+        if record.image_id not in unlabelled:
+            (root / "labels" / f"{record.image_id}.txt").write_text("".join(lines))
+
+
+def test_images_without_label_file_are_left_out_and_said(tmp_path, capsys):
+    records = scenes("train", 6)
+    unlabelled = {record.image_id for record in records[:2]}
+    save_yolo(tmp_path / "data", records, unlabelled)
+    for options, n_used, sentence in (
+        ([], 4, "are left out of training and evaluation: --unlabelled keep takes them as images without objects"),
+        (["--unlabelled", "keep"], 6, "count as images without objects: --unlabelled skip leaves them out"),
+    ):
+        out = tmp_path / f"model_{n_used}"
+        assert main(["train", str(tmp_path / "data"), *QUICK, "--no-cache", *options, "-o", str(out)]) == 0
+        assert f"note: 2 of 6 images have no annotation; they {sentence}\n" in capsys.readouterr().out
+        used = json.loads((out / "run.json").read_text())["inputs"]["images"]
+        assert len(used) == n_used
+        assert unlabelled.isdisjoint(used) == (n_used == 4)
+
+
+def test_images_with_malformed_annotations_are_searched_too(place, model, tmp_path, capsys):
+    shutil.copytree(place / "data", tmp_path / "data")
+    first, *_ = sorted((tmp_path / "data" / "Annotations").iterdir())
+    first.write_text("<annotation>")
+    found = tmp_path / "f.csv"
+    assert main(["detect", str(model), str(tmp_path / "data"), "-o", str(found), "--max-detections", "1"]) == 0
+    n = len(list((tmp_path / "data" / "JPEGImages").iterdir()))
+    assert f"images      {n} of {n}\n" in capsys.readouterr().out
+    assert first.stem in {one.image_id for one in read_detections(found)}
+
+
+def test_next_to_no_negatives_are_said(tmp_path, capsys):
+    write_voc(scenes("train", 3), tmp_path / "data")
+    call = ["train", str(tmp_path / "data"), *QUICK, "--max-windows", "20", "--no-cache", "-o", str(tmp_path / "model")]
+    assert main(call) == 0
+    text = capsys.readouterr().out
+    model = ExemplarDetector.load(tmp_path / "model").models_[0]
+    assert 0 < model.facts["n_negatives_in_all"] < 100
+    assert (
+        f"note: the class {model.class_name} has only {model.facts['n_negatives_in_all']} negative windows to be told from, so "
+        "its detections elsewhere mean little: add images without it\n"
+    ) in text
+
+
 def test_single_images_patterns_and_options(place, model, tmp_path, capsys):
     csv = tmp_path / "found.csv"
     (place / "test" / "zz_broken.png").write_bytes(b"no picture")
@@ -97,7 +178,7 @@ def test_single_images_patterns_and_options(place, model, tmp_path, capsys):
                 "--max-detections", "2", "--calibrator", "affine", "--cache", str(tmp_path / "cache"), "--profile"]  # fmt: skip
         assert main(call) == 0
         text = capsys.readouterr().out
-        assert "images      2 of 2\n" in text
+        assert "images      2 of 3\n" in text
         assert "1 problem\n" in text
         assert "zz_broken.png: " in text
         assert "scores and suppression" in text
@@ -263,7 +344,8 @@ def test_an_interrupted_run_says_how_to_go_on(arguments, tmp_path):
     ],
 )
 def test_errors_of_training_are_one_line(arguments, tmp_path, extra, sentence, capsys):
-    assert main([*arguments, "-o", str(tmp_path / "m"), *extra]) == 1
+    status = 2 if "must" in sentence or "no option" in sentence else 1  # the call is wrong, or the files are
+    assert main([*arguments, "-o", str(tmp_path / "m"), *extra]) == status
     error = capsys.readouterr().err
     assert sentence in error
     assert error.startswith("eesvm: error: ")
@@ -298,7 +380,8 @@ def test_a_folder_without_permission(arguments, tmp_path, capsys):
     ],
 )
 def test_errors_of_detection_are_one_line(model, tmp_path, extra, sentence, capsys):
-    assert main(["detect", str(model), *extra, "-o", str(tmp_path / "out")]) == 1
+    status = 2 if "must" in sentence else 1  # the call is wrong, or the files are
+    assert main(["detect", str(model), *extra, "-o", str(tmp_path / "out")]) == status
     error = capsys.readouterr().err
     assert sentence in error
     assert error.count("\n") == 1

@@ -83,10 +83,10 @@ def run(place, out, *arguments, detections="near.csv", status=0):
     assert main(["transfer", *names, *map(str, arguments)]) == status
 
 
-def fails(capsys, *arguments):
+def fails(capsys, *arguments, status=1):
     """The one line of the complaint."""
     capsys.readouterr()
-    assert main(["transfer", *map(str, arguments)]) == 1
+    assert main(["transfer", *map(str, arguments)]) == status
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("eesvm: error: ")
@@ -453,20 +453,20 @@ def test_errors_are_one_sentence(capsys, tmp_path, place, near):
     assert fails(capsys, model, tmp_path / "away.csv", *tail) == (
         f"none of the images of {tmp_path / 'away.csv'} is among {data}: there is no away, but test_0000"
     )
-    assert fails(capsys, model, place / "near.csv", *tail, "--min-score", 9).startswith(
+    assert fails(capsys, model, place / "near.csv", *tail, "--score", 9).startswith(
         "no detection is left: the best scores 0."
     )
     assert fails(capsys, tmp_path / "nowhere", place / "near.csv", *tail) == (
         f"{tmp_path / 'nowhere'} is not a model: there is no such folder"
     )
     assert "does not exist" in fails(capsys, model, tmp_path / "none.csv", *tail)
-    assert fails(capsys, model, place / "near.csv", *tail, "--calibrator", "joint") == (
+    assert fails(capsys, model, place / "near.csv", *tail, "--calibrator", "joint", status=2) == (
         "--calibrator is for --consensus alone: winners are read from the file of detections"
     )
     (tmp_path / "file").write_text("")
     assert fails(capsys, model, place / "near.csv", data, "-o", tmp_path / "file").endswith("is not a folder")
     assert not out.exists()
-    for arguments in (["--top", "0"], ["--consensus", "1"], ["--pictures", "501"], ["--min-score", "x"]):
+    for arguments in (["--top", "0"], ["--consensus", "1"], ["--pictures", "501"], ["--score", "x"]):
         with pytest.raises(SystemExit) as caught:
             main(["transfer", "model", "d.csv", "data", "-o", "out", *arguments])
         assert caught.value.code == 2

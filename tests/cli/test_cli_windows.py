@@ -96,15 +96,15 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(capsys, tmp
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("status", "arguments", "sentence"),
     [
-        (["nowhere"], "nowhere does not exist"),
-        (["scenes", "-o", "windows.csv"], "`--output` must end in .npz, got windows.csv"),
-        (["scenes", "--jobs", "0"], "`n_jobs` must be a number of processes or -1 for one per core, got 0"),
+        (1, ["nowhere"], "nowhere does not exist"),
+        (2, ["scenes", "-o", "windows.csv"], "`--output` must end in .npz, got windows.csv"),
+        (2, ["scenes", "--jobs", "0"], "--jobs must be a number of processes or -1 for one per core, got 0"),
     ],
 )
-def test_errors_are_one_line(arguments, sentence, capsys):
-    assert main(["windows", *arguments]) == 1
+def test_errors_are_one_line(status, arguments, sentence, capsys):
+    assert main(["windows", *arguments]) == status
     assert capsys.readouterr().err == f"eesvm: error: {sentence}\n"
 
 

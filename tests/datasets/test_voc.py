@@ -384,10 +384,29 @@ def test_bad_xml(tmp_path, content, line, reason):
     path = save_voc(tmp_path, "a", voc_object())
     path.write_text(content)
     dataset = open_dataset(tmp_path)
-    assert [image.image_id for image in dataset] == ["good"]
+    assert [(image.image_id, image.is_annotated) for image in dataset] == [("a", False), ("good", True)]
     (problem,) = dataset.problems
     assert (problem.path, problem.line) == (str(path), line)
-    assert problem.reason == f"{reason}; its image is left out"
+    assert problem.reason == f"{reason}; nothing is learnt from its image"
+
+
+def test_an_image_with_a_bad_and_a_good_annotation_has_the_good_one(tmp_path):
+    save_image(tmp_path / "photos/a.jpg")
+    save_text(tmp_path / "first/a.xml", "<broken")
+    save_text(tmp_path / "second/a.xml", voc_xml(voc_object(), "a.jpg"))
+    dataset = open_dataset(tmp_path)
+    assert [(image.is_annotated, len(image.instances)) for image in dataset] == [(True, 1)]
+    assert kinds(dataset) == ["annotation"]
+
+
+def test_a_split_for_segmentation_is_named_where_there_is_no_other(tmp_path):
+    save_voc(tmp_path, "a", voc_object())
+    save_text(tmp_path / "ImageSets/Segmentation/train.txt", "a\n")
+    sentence = r"has no split 'train' \(did you mean --split Segmentation/train\?\): it has Segmentation/train$"
+    with pytest.raises(InputError, match=sentence):
+        open_dataset(tmp_path, split="train")
+    with pytest.raises(InputError, match=sentence):
+        select(open_dataset(tmp_path), split="train")
 
 
 def test_file_names_that_lead_out_are_not_followed(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eesvm import InputError
-from eesvm.datasets import FORMATS, open_dataset
+from eesvm.datasets import FORMATS, open_dataset, summary
 from eesvm.images.masks import polygons_to_mask
 from helpers.dataset_files import coco_document, kinds, save_coco, save_image, save_text, save_voc, voc_object, voc_xml
 
@@ -139,6 +139,66 @@ def test_labels_beside_the_images_and_images_without_labels(tmp_path):
     assert not dataset.problems
 
 
+def save_partly_labelled(root, config="names: [dog]\n"):
+    """Of train: with an object, empty, without label file; of val: none has a label file."""
+    save_yolo(root, "0 0.5 0.5 0.2 0.2\n", f"{config}train: images/train\nval: images/val\n", "images/train/a.jpg")
+    save_yolo(root, "", "", "images/train/empty.jpg")
+    for name in ("train/without.jpg", "val/p.jpg", "val/q.jpg"):
+        save_image(root / "images" / name)
+
+
+UNKNOWN = ["train/without"]
+WITHOUT = ["train/without", "val/p", "val/q"]
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "skipped"),
+    [
+        ("", {}, UNKNOWN),  # nobody in val has a label file: who knows whether that is the convention there
+        ("skip_if_label_file_missing: true\n", {}, WITHOUT),
+        ("skip_if_label_file_missing: false\n", {}, []),
+        ("skip_if_label_file_missing: perhaps\n", {}, UNKNOWN),
+        ("skip_if_label_file_missing: true\n", {"unlabelled": "keep"}, []),
+        ("skip_if_label_file_missing: false\n", {"unlabelled": "skip"}, WITHOUT),
+        ("", {"split": "train"}, UNKNOWN),
+        ("", {"split": "val"}, []),
+    ],
+)
+def test_images_without_label_file_are_not_images_without_objects(tmp_path, config, options, skipped):
+    save_partly_labelled(tmp_path, f"names: [dog]\n{config}")
+    dataset = open_dataset(tmp_path, **options)
+    assert not dataset.problems
+    assert [image.image_id for image in dataset if not image.is_annotated] == skipped
+    kept = {image.image_id for image in dataset}
+    assert [image.image_id for image in dataset if not image.has_annotation] == [i for i in WITHOUT if i in kept]
+    assert {image.image_id for image in dataset.annotated()} == kept.difference(skipped)
+    counts = summary(dataset)
+    assert counts.n_empty_images == ("train/empty" in kept)  # apart from those without a file
+    assert (counts.n_unlabelled_images, counts.n_skipped_images) == (len(kept.intersection(WITHOUT)), len(skipped))
+
+
+def test_what_a_label_file_says_that_cannot_be_read_is_unknown(tmp_path):
+    save_yolo(tmp_path, "0 0.5 0.5 0.2 0.2\n")
+    save_yolo(tmp_path, "", "", "images/b.jpg")
+    (tmp_path / "labels/b.txt").write_bytes(b"\xff\xfe")
+    assert [image.is_annotated for image in open_dataset(tmp_path)] == [True, False]
+
+
+def test_unlabelled_must_be_known(tmp_path):
+    save_yolo(tmp_path, "0 0.5 0.5 0.2 0.2\n")
+    with pytest.raises(InputError, match=r"^`unlabelled` must be one of 'skip', 'keep', got 'drop'$"):
+        open_dataset(tmp_path, unlabelled="drop")
+
+
+def test_voc_images_without_annotation_can_be_kept(tmp_path):
+    save_voc(tmp_path, "a", voc_object())
+    save_image(tmp_path / "JPEGImages/b.jpg")
+    assert kinds(open_dataset(tmp_path)) == ["missing annotation"]
+    for wanted, is_annotated in (("skip", False), ("keep", True)):
+        dataset = open_dataset(tmp_path, unlabelled=wanted, strict=True)  # asked for, so nothing is wrong
+        assert [image.is_annotated for image in dataset] == [True, is_annotated]
+
+
 def test_labels_without_image_and_bad_labels(tmp_path):
     save_yolo(tmp_path, "0 0.5 0.5 0.2 0.2\n")
     save_text(tmp_path / "labels/lost.txt", "0 0.5 0.5 0.2 0.2\n")
@@ -146,7 +206,7 @@ def test_labels_without_image_and_bad_labels(tmp_path):
     (tmp_path / "labels/b.txt").write_bytes(b"\xff\xfe")
     dataset = open_dataset(tmp_path)
     assert [str(problem).removeprefix(str(tmp_path)) for problem in dataset.problems] == [
-        "/labels/b.txt: it is no text: invalid start byte",
+        "/labels/b.txt: it is no text: invalid start byte; nothing is learnt from its image",
         "/labels/lost.txt: there is no image for these objects; they are left out",
     ]
 
@@ -278,3 +338,31 @@ def test_photographs_of_one_name_in_several_formats(tmp_path):
     dataset = open_dataset(tmp_path)
     assert sorted(record.image_id for record in dataset) == ["a.bmp", "a.png", "b", "cats/a"]
     assert dataset.problems == ()
+
+
+def test_a_folder_of_several_datasets_names_them(tmp_path):
+    save_yolo(tmp_path / "boxes", "0 0.5 0.5 0.2 0.2\n")
+    with pytest.raises(InputError) as error:
+        open_dataset(tmp_path)
+    assert str(error.value) == f"{tmp_path} holds a dataset in a folder of its own: choose {tmp_path}/boxes"
+    save_yolo(tmp_path / "more/outlines", "0 0.1 0.1 0.5 0.1 0.5 0.9\n")
+    save_voc(tmp_path / "voc", "a", voc_object())
+    save_image(tmp_path / "masks/a.png")
+    save_coco(tmp_path / "photos", coco_document())
+    with pytest.raises(InputError) as error:
+        open_dataset(tmp_path)
+    assert str(error.value) == f"{tmp_path} holds several datasets: choose one of boxes, more/outlines, photos, voc"
+    assert len(open_dataset(tmp_path, "folder")) == 5  # who says so gets all images
+    for name in ("boxes", "more/outlines", "photos", "voc"):
+        assert len(open_dataset(tmp_path / name)) == 1
+
+
+def test_one_devkit_below_a_folder_is_found(tmp_path):
+    save_voc(tmp_path / "VOCdevkit/VOC2007", "a", voc_object())
+    save_text(tmp_path / "VOCdevkit/VOC2007/notes/data.yaml", "names: [dog]\n")  # part of it
+    assert len(open_dataset(tmp_path)) == 1
+    save_voc(tmp_path / "VOCdevkit/VOC2012", "a", voc_object())
+    with pytest.raises(
+        InputError, match=r"holds several datasets: choose one of VOCdevkit/VOC2007, VOCdevkit/VOC2012$"
+    ):
+        open_dataset(tmp_path)

@@ -137,6 +137,7 @@ def test_the_steps_can_be_called_one_by_one(detector):
     models = []
     for name in CLASSES:
         trained = train_class(windows, name, options.training)
+        assert trained.names == [f"{one.image_id}, object {one.index + 1}" for one in trained.instances]
         scores = score_class(windows, trained, options.calibration)
         fitted = calibrate_class(scores, ["joint", "sigmoid"], options.calibration)
         models.append(ClassModel(name, trained.exemplars, (), trained.single, fitted))

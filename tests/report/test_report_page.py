@@ -311,7 +311,7 @@ def test_an_exemplar_anywhere_leads_to_what_it_did(show):
     settle(page)
     number = int(re.fullmatch(r"#/exemplar/(\d+)", hash_of(page))[1])
     exemplar = data.exemplars[number]
-    assert text == f"{exemplar.image_id} #{exemplar.index}" == page.locator("#view-title").inner_text()
+    assert text == f"{exemplar.image_id}, object {exemplar.index + 1}" == page.locator("#view-title").inner_text()
     facts = page.locator("dl.table").first.inner_text()
     assert exemplar.state in facts
     assert page.locator("h3").all_inner_texts()[0] == "What it covers in training"
@@ -359,7 +359,7 @@ def test_detections_are_filtered(show):
     field(page, "among").select_option("")
     settle(page)
     exemplar = data.exemplars[data.detections[0].exemplar]
-    page.locator(".filters input[list]").fill(f"{exemplar.image_id} #{exemplar.index}")
+    page.locator(".filters input[list]").fill(f"{exemplar.image_id}, object {exemplar.index + 1}")
     settle(page)
     page.locator(".filters input[list]").press("Enter")
     settle(page)
@@ -508,7 +508,7 @@ def test_exemplars_are_filtered_and_sorted(show):
     assert f"{sum(each.state == 'redundant' for each in own)} are redundant" in page.locator("figcaption").inner_text()
     assert page.locator(".bars rect").count() == len(own)
     busiest = max(own, key=lambda each: each.coverage.positives_responsible)
-    assert page.locator(".card .name").first.inner_text() == f"{busiest.image_id} #{busiest.index}"
+    assert page.locator(".card .name").first.inner_text() == f"{busiest.image_id}, object {busiest.index + 1}"
     assert page.locator(".card svg.spark").first.locator("rect").count() > 5
     field(page, "state").select_option("redundant")
     until(page, "location.hash.includes('state=redundant')")

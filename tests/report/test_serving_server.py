@@ -224,6 +224,17 @@ def test_other_content_types_are_refused(server, desk, kind):
 def test_an_upload_without_a_content_type_is_refused(server):
     answer = server.raw(request(server, "POST /api/detect HTTP/1.1", "Content-Length: 4", body=b"four"))
     assert status_of(answer) == 415
+    assert b"and the request does not say what it sends: send the header Content-Type: image/jpeg" in answer
+
+
+def test_what_curl_sends_is_answered_with_the_header_to_send(server):
+    assert server.upload(b"four", "application/x-www-form-urlencoded") == (
+        415,
+        {
+            "error": "An image is needed here, and the request says application/x-www-form-urlencoded: send the header "
+            "Content-Type: image/jpeg, or the kind that it is (curl: -H 'Content-Type: image/jpeg')."
+        },
+    )
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def test_an_exemplar_without_annotations_says_so():
     assert handed.missing == ("mask", "parts", "keypoints", "pose", "metadata")
     assert handed.mask is None
     assert handed.agreement == Agreement()
-    with pytest.raises(InputError, match=r"^the detection has no mask: none was annotated for a/0$"):
+    with pytest.raises(InputError, match=r"^the detection has no mask: none was annotated for a, object 1$"):
         handed.whole_mask()
 
 
@@ -204,10 +204,10 @@ def test_bad_boxes_and_sizes_are_refused(box, size, message):
 @pytest.mark.parametrize(
     ("exemplar", "message"),
     [
-        (annotation((0, 0, 0, 4)), "the box of the exemplar a/0 must have an area, got 0, 0, 0, 4"),
+        (annotation((0, 0, 0, 4)), "the box of the exemplar a, object 1 must have an area, got 0, 0, 0, 4"),
         (
             annotation(mask=np.ones((5, 4))),
-            "the mask of the exemplar a/0 must have the 4 x 4 pixels that its box touches, got 4 x 5",
+            "the mask of the exemplar a, object 1 must have the 4 x 4 pixels that its box touches, got 4 x 5",
         ),
         (
             annotation(parts=(Part("head", np.array([0.0, 0, np.nan, 1])),)),
@@ -256,13 +256,13 @@ def test_annotate_without_pixels():
 @pytest.mark.parametrize(
     ("box", "image", "message"),
     [
-        ((3, 1, 3, 3), None, "the box of instance 3 of image a must have an area, got 3, 1, 3, 3"),
-        ((7, 1, 9, 3), None, "the box of instance 3 of image a must overlap its image of 5 x 4 pixels, got 7, 1, 9, 3"),
+        ((3, 1, 3, 3), None, "the box of object 4 of image a must have an area, got 3, 1, 3, 3"),
+        ((7, 1, 9, 3), None, "the box of object 4 of image a must overlap its image of 5 x 4 pixels, got 7, 1, 9, 3"),
         ((1, 1, 3, 3), np.zeros((4, 5)), "`image` must be uint8 of shape (height, width, 3), got float64 (4, 5)"),
         (
             (1, 1, 3, 3),
             np.zeros((5, 5, 3), dtype=np.uint8),
-            "the mask and the image of instance 3 of image a must have one size, got 5 x 4 and 5 x 5 pixels",
+            "the mask and the image of object 4 of image a must have one size, got 5 x 4 and 5 x 5 pixels",
         ),
     ],
 )

@@ -1,7 +1,8 @@
 """The command `eesvm`: thin verbs over the library.
 
-In: arguments. Out: an exit status: 0; 1 with one line on the error stream where a file or a value cannot be used; 2 for
-a wrong call; 130 when interrupted. Results go to the output stream, progress and errors to the error stream.
+In: arguments. Out: an exit status: 0; 1 with one line on the error stream where a file cannot be used; 2 for a wrong
+call, which is also an option whose value can never be right; 130 when interrupted. Results go to the output stream,
+progress and errors to the error stream.
 Each verb reads, calls the library and writes.
 """
 
@@ -31,6 +32,7 @@ from eesvm.cli import (
     verify,
     windows,
 )
+from eesvm.cli.arguments import UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -46,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return _complain("interrupted, nothing was written", 130)
+    except UsageError as error:
+        return _complain(str(error), 2)
     except InputError as error:
         return _complain(str(error))
     except MemoryError as error:

@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from eesvm._support.validation import InputError
+from eesvm.datasets import FORMATS
+from eesvm.datasets.build import UNLABELLED
+
 Parsers = Any  # argparse's own type for a set of verbs is private
+
+
+class UsageError(InputError):
+    """An option is wrong whatever the files hold: the call is wrong, and the status 2."""
+
+
+@contextmanager
+def judging_options() -> Iterator[None]:
+    """Whatever is refused in here is an option that is wrong by itself."""
+    try:
+        yield
+    except InputError as error:
+        raise UsageError(str(error)) from error
 
 
 def add_verb(verbs: Parsers, name: str, run: Callable[[argparse.Namespace], int], summary: str, text: str) -> Any:
@@ -30,6 +48,34 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--positive-label", metavar="LABEL", help="label of the positives; all others are negatives (default: 1)"
     )
+
+
+def add_annotations_argument(parser: argparse.ArgumentParser) -> None:
+    """In which format a dataset is annotated."""
+    parser.add_argument(
+        "--annotations", choices=FORMATS, help="format of the annotations (default: found out by what is there)"
+    )
+
+
+def add_unlabelled_argument(parser: argparse.ArgumentParser) -> None:
+    """What becomes of images without annotation, for verbs that learn from images or judge by them."""
+    parser.add_argument(
+        "--unlabelled",
+        choices=UNLABELLED,
+        help="images without annotation: leave them out, or take them as images without objects (default: as the "
+        "format has it; of YOLO, leave them out where others of the split have label files)",
+    )
+
+
+def set_options(given: list[str]) -> dict[str, str]:
+    """Names and values of options that --set takes."""
+    changes = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UsageError(f"--set must be NAME=VALUE, got {text!r}")
+        changes[name.strip()] = value
+    return changes
 
 
 def number(

@@ -15,13 +15,21 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from eesvm.cli.arguments import Parsers, add_verb
+from eesvm._support.amounts import counted
+from eesvm._support.validation import check_choice
+from eesvm.cli.arguments import Parsers, add_annotations_argument, add_unlabelled_argument, add_verb, judging_options
 from eesvm.cli.console import Screen
-from eesvm.datasets import FORMATS, Summary, open_dataset, summary
+from eesvm.cli.stages import list_problems, note_unlabelled
+from eesvm.datasets import Summary, open_dataset, summary
 from eesvm.datasets.build import CHECKS
 from eesvm.datasets.fetch import COLLECTIONS, FetchProgress, fetch
 from eesvm.structures import Dataset
 
+_CHECKED = {
+    "none": "annotations alone; images were not opened (--check header opens them, --check full decodes them)",
+    "header": "annotations, and that images open; pixels and masks were not decoded (--check full does that)",
+    "full": "annotations, and every image and mask decoded",
+}
 _HELP = """\
 example:
   eesvm data info VOCdevkit/VOC2007 --split trainval
@@ -29,7 +37,8 @@ example:
 """
 _INFO_HELP = """\
 PATH is a folder with PASCAL VOC, ILSVRC, COCO or YOLO annotations or with images alone, a COCO .json or a YOLO .yaml.
-What is wrong in its files is listed, with file and line, and left out; the status is 0 unless --strict is given.
+What is wrong in its files is listed, with file and line, and left out; the status is 0 unless --strict is given. Of
+many problems of one kind the first are listed; --json lists all.
 
 example:
   eesvm data info VOCdevkit/VOC2007 --split trainval --check full
@@ -59,21 +68,25 @@ def run_info(arguments: argparse.Namespace) -> int:
         options["images"] = arguments.images
     dataset = open_dataset(
         arguments.path,
-        arguments.format,
+        arguments.annotations,
         arguments.split,
         classes=arguments.classes.split(",") if arguments.classes else None,
         check=arguments.check,
+        unlabelled=arguments.unlabelled,
         **options,
     )
     if arguments.json:
-        _print_json(dataset)
+        _print_json(dataset, arguments.check)
     else:
-        _print(dataset, summary(dataset), screen)
+        _print(dataset, summary(dataset), arguments.check, screen)
     return 1 if arguments.strict and dataset.problems else 0
 
 
 def run_fetch(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
+    with judging_options():
+        for part in arguments.part or ():
+            check_choice(part, "part", tuple(archive.part for archive in COLLECTIONS[arguments.name].archives))
     with _progress_bar(arguments.quiet) as progress:
         folder = fetch(
             arguments.name,
@@ -90,7 +103,8 @@ def run_fetch(arguments: argparse.Namespace) -> int:
 def _add_info(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("path", metavar="PATH", help="folder or file of a dataset")
-    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add_annotations_argument(parser)
+    add_unlabelled_argument(parser)
     add("--split", metavar="NAME", help="only the images of this split")
     add("--classes", metavar="A,B,...", help="the class list; objects of other classes are problems")
     add("--check", choices=CHECKS, default="header", help="of the images: open each (header), decode each (full)")
@@ -114,38 +128,36 @@ def _no_verb(arguments: argparse.Namespace) -> int:
     return 2  # never called: argparse insists on one of the verbs
 
 
-def _print_json(dataset: Dataset) -> None:
+def _print_json(dataset: Dataset, check: str) -> None:
     problems = [{"path": p.path, "line": p.line, "kind": p.kind, "reason": p.reason} for p in dataset.problems]
     counts = summary(dataset).as_dict()
-    document = {**counts, "problem_kinds": counts["problems"], "problems": problems}
+    document = {**counts, "problem_kinds": counts["problems"], "problems": problems, "check": check}
     json.dump(document, sys.stdout, indent=2)
     sys.stdout.write("\n")
 
 
-def _print(dataset: Dataset, counts: Summary, screen: Screen) -> None:
+def _print(dataset: Dataset, counts: Summary, check: str, screen: Screen) -> None:
     screen.say(counts.name, "bold")
     screen.facts([(name, value) for name, value in _facts(counts) if value])
     if counts.classes:
         screen.say()
         _print_classes(counts, screen)
+    note_unlabelled(dataset, screen)
     screen.say()
+    screen.say(f"checked: {_CHECKED[check]}")
     if not dataset.problems:
-        screen.say("no problems found")
+        screen.say("no problems found in what was checked" if check != "full" else "no problems found")
         return
     kinds = ", ".join(f"{kind}: {count:,}" for kind, count in counts.problems.items())
-    screen.say(f"{len(dataset.problems):,} problem{'s' * (len(dataset.problems) > 1)} ({kinds})")
-    for problem in dataset.problems:
-        screen.say(f"  {problem}")
+    screen.say(f"{counted(len(dataset.problems), 'problem')} ({kinds})")
+    list_problems(dataset.problems, screen, "--json prints all")
 
 
 def _facts(counts: Summary) -> list[tuple[str, str]]:
     marks = {"difficult": counts.n_difficult, "truncated": counts.n_truncated, "crowd": counts.n_crowd}
     marked = ", ".join(f"{count:,} {name}" for name, count in marks.items() if count)
     return [
-        (
-            "images",
-            f"{counts.n_images:,}" + (f", {counts.n_empty_images:,} without objects" * bool(counts.n_empty_images)),
-        ),
+        ("images", _images(counts)),
         ("objects", f"{counts.n_instances:,}" + (f", {marked}" if marked else "")),
         ("classes", f"{len(counts.classes):,}"),
         ("splits", ", ".join(f"{name}: {n_images:,}" for name, (n_images, _) in counts.splits.items())),
@@ -156,6 +168,16 @@ def _facts(counts: Summary) -> list[tuple[str, str]]:
         ("image sizes", _range(counts.image_sizes)),
         ("box sizes", _range(counts.box_sizes)),
     ]
+
+
+def _images(counts: Summary) -> str:
+    """How many there are, and apart from each other those that are annotated as empty and those that are not."""
+    text = f"{counts.n_images:,}"
+    if counts.n_empty_images:
+        text += f", {counts.n_empty_images:,} without objects"
+    if counts.n_unlabelled_images:
+        text += f", {counts.n_unlabelled_images:,} without annotation"
+    return text
 
 
 def _range(sizes: dict[str, tuple[Any, Any]]) -> str:

@@ -17,11 +17,10 @@ from typing import Any
 from eesvm._support.amounts import duration
 from eesvm._support.files import atomic_folder, check_output_file, check_output_folder
 from eesvm._support.validation import InputError, check_image_name
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_verb, judging_options, number
 from eesvm.cli.console import Screen
-from eesvm.cli.stages import report_problems, report_profile, stage_bar
+from eesvm.cli.stages import n_images_given, report_problems, report_profile, stage_bar
 from eesvm.cli.train import open_data
-from eesvm.datasets import FORMATS
 from eesvm.datasets.coco import annotation_files
 from eesvm.datasets.formats import detect_format
 from eesvm.datasets.tree import is_image
@@ -64,7 +63,7 @@ def add_parser(verbs: Parsers) -> None:
     add("-o", "--output", required=True, metavar="OUT", help=".csv or .json file, or a folder")
     add("--format", metavar="A,B,...", help=f"what to write into a folder: {', '.join(OUTPUTS)} (default: csv)")
     add("--split", metavar="NAME", help="of a dataset: only the images of this split")
-    add("--annotations", choices=FORMATS, metavar="KIND", help="format of a dataset (default: found out)")
+    add_annotations_argument(parser)
     add("--calibrator", metavar="NAME", help="another calibrator than that of the model")
     add("--score", type=number(), metavar="S", help="leave out detections that score less")
     add("--max-detections", type=number(minimum=1, integer=True), metavar="N", help="keep the N best of an image")
@@ -82,12 +81,12 @@ def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     started = time.perf_counter()
     formats = _formats(arguments)
+    check_calibrator(arguments.calibrator)
     detector = ExemplarDetector.load(arguments.model)
     detector.options = _options(detector, arguments)
-    if arguments.calibrator is not None:
-        check_calibrators(arguments.calibrator)
     sources = [open_images(name, arguments) for name in arguments.images]
-    problems: list[Problem] = [problem for source in sources for problem in source.problems]
+    opening: list[Problem] = [problem for source in sources for problem in source.problems]
+    problems = list(opening)
     records = together([record for source in sources for record in source], problems)
     ids = coco_ids(sources, arguments) if "coco" in formats else None
     _check_names(records, formats, detector, ids)
@@ -107,7 +106,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise InputError(f"none of the images can be looked at: {problems[-1]}")
     files = _write(found, formats, detector, ids, arguments)
     total = time.perf_counter() - started
-    _report(found, records, total, screen)
+    _report(found, n_images_given(records, opening), total, screen)
     report_problems(problems, screen)
     screen.say(f"\nwritten to {', '.join(files)}")
     if arguments.profile:
@@ -121,15 +120,22 @@ def _formats(arguments: argparse.Namespace) -> tuple[str, ...]:
     wanted = tuple(dict.fromkeys(arguments.format.split(","))) if arguments.format else ()
     for name in wanted:
         if name not in OUTPUTS:
-            raise InputError(f"--format must be some of {', '.join(OUTPUTS)}, joined by commas, got {name!r}")
+            raise UsageError(f"--format must be some of {', '.join(OUTPUTS)}, joined by commas, got {name!r}")
     of_suffix = {".csv": "csv", ".json": "coco"}.get(suffix)
     if of_suffix is None:
         check_output_folder(arguments.output, arguments.overwrite)
         return wanted or ("csv",)
     if wanted and wanted != (of_suffix,):
-        raise InputError(f"{arguments.output} holds {of_suffix} alone: for {arguments.format}, name a folder")
+        raise UsageError(f"{arguments.output} holds {of_suffix} alone: for {arguments.format}, name a folder")
     check_output_file(arguments.output, arguments.overwrite)
     return (of_suffix,)
+
+
+def check_calibrator(name: str | None) -> None:
+    """Refuse a calibrator that no model has."""
+    if name is not None:
+        with judging_options():
+            check_calibrators(name)
 
 
 def _check_names(
@@ -230,11 +236,11 @@ def coco_ids(sources: Sequence[Dataset], arguments: argparse.Namespace) -> Ids |
     return sources[0] if sources[0].classes else None
 
 
-def _report(found: Sequence[Detections], records: Sequence[ImageRecord], total: float, screen: Screen) -> None:
+def _report(found: Sequence[Detections], n_given: int, total: float, screen: Screen) -> None:
     counts: Counter[str] = Counter(name for one in found for name in one.class_names.tolist())
     per_image = total / max(1, len(found))
     facts = [
-        ("images", f"{len(found):,} of {len(records):,}"),
+        ("images", f"{len(found):,} of {n_given:,}"),
         ("detections", f"{sum(counts.values()):,}"),
         ("time", f"{duration(total)}, {per_image:.2f} s an image"),
     ]

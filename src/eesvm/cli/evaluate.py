@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,10 @@ from eesvm._support.extras import MissingPackageError
 from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
 from eesvm._support.validation import InputError
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_unlabelled_argument, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.outputs import write_csv
 from eesvm.cli.train import open_data
-from eesvm.datasets import FORMATS
 from eesvm.datasets.coco import annotation_files
 from eesvm.datasets.formats import detect_format
 from eesvm.metrics import (
@@ -61,7 +61,8 @@ def add_parser(verbs: Parsers) -> None:
     add = parser.add_argument
     add("detections", metavar="DETECTIONS", help="file or folder of detections")
     add("data", metavar="DATA", help="folder or file of the dataset, or the word scenes")
-    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add_annotations_argument(parser)
+    add_unlabelled_argument(parser)
     add("--split", metavar="NAME", help="only the images of this split")
     add("--classes", metavar="A,B,...", help="evaluate only these classes")
     add("--protocol", choices=(*PROTOCOLS, _EVERY), default="voc10", help="whose average precision (default: voc10)")
@@ -79,7 +80,7 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet or arguments.json)
     if arguments.intervals and arguments.protocol == "coco":
-        raise InputError("--intervals is not for --protocol coco: intervals are made for VOC and ILSVRC")
+        raise UsageError("--intervals is not for --protocol coco: intervals are made for VOC and ILSVRC")
     if arguments.output is not None:
         check_output_folder(arguments.output, arguments.overwrite)
     place = locate_detections(arguments.detections)
@@ -100,8 +101,8 @@ def run(arguments: argparse.Namespace) -> int:
         classes=classes,
     )
     _print(truth, reports, errors, screen)
-    if arguments.split is None:
-        _note_empty_images(truth, detections, screen)
+    if arguments.split is not None or not _note_empty_images(truth, detections, screen):
+        _note_unsearched_images(truth, detections, [each.class_name for each in reports[0].classes], place, screen)
     if arguments.json:
         _print_json(reports, errors)
     if arguments.output is not None:
@@ -115,8 +116,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _open(arguments: argparse.Namespace, detections: Path) -> tuple[Dataset, dict[str, Any] | None]:
     """The truth, and of COCO data the ids by which results speak of images and categories."""
     root = Path(arguments.data)
-    format = arguments.format or (detect_format(root) if root.exists() else None)
-    truth = open_data(arguments.data, format, arguments.split, arguments.strict)
+    format = arguments.annotations or (detect_format(root) if root.exists() else None)
+    truth = open_data(arguments.data, format, arguments.split, arguments.strict, arguments.unlabelled)
     if not root.exists() or format != "coco" or detections.suffix.lower() != ".json":
         return truth, None
     return truth, read_annotation_ids(annotation_files(root, arguments.split))
@@ -171,15 +172,15 @@ def _print(truth: Dataset, reports: list[DetectionReport], errors: ErrorBreakdow
         screen.note(f"the annotations have {n:,} problem{'s' * (n > 1)}: see `eesvm data info`")
 
 
-def _note_empty_images(truth: Dataset, detections: list[Detections], screen: Screen) -> None:
-    """Who forgets --split has every object of the other splits counted as missed; that is not to go unseen."""
+def _note_empty_images(truth: Dataset, detections: list[Detections], screen: Screen) -> bool:
+    """Whoever forgets --split has every object of the other splits counted as missed: say so, and whether it was."""
     known = {record.image_id for record in truth}
     seen = {found.image_id for found in detections if len(found)}
     # Not the halves "test=1" and "test=-1" of a list of one class: what they hold was chosen by what it shows.
     splits = {name: known.intersection(ids) for name, ids in truth.splits.items() if "=" not in name}
     homes = [name for name, ids in splits.items() if seen and seen <= ids < known]
     if not homes and (not splits or 2 * len(seen) > len(known)):
-        return
+        return False
     text = f"{len(known - seen):,} of {len(known):,} images have no detections, and their objects count as missed"
     if homes:
         home = min(homes, key=lambda name: (len(splits[name]), len(name), name))
@@ -187,6 +188,21 @@ def _note_empty_images(truth: Dataset, detections: list[Detections], screen: Scr
     else:
         text += ": if only one split was searched, choose it by --split"
     screen.note(text)
+    return True
+
+
+def _note_unsearched_images(
+    truth: Dataset, detections: list[Detections], classes: Sequence[str], place: Path, screen: Screen
+) -> None:
+    """Where most images with objects have no detection of any class, they may never have been searched."""
+    seen = {found.image_id for found in detections if len(found)}
+    wanted = [record.image_id for record in truth if any(each.class_name in classes for each in record.instances)]
+    n_unseen = sum(image_id not in seen for image_id in wanted)
+    if 2 * n_unseen > len(wanted):
+        screen.note(
+            f"{n_unseen:,} of {len(wanted):,} images with objects have no detections at all in {place}, and their "
+            "objects count as missed: if they were not searched, average precision says little"
+        )
 
 
 def _print_json(reports: list[DetectionReport], errors: ErrorBreakdown) -> None:

@@ -18,11 +18,19 @@ from typing import TYPE_CHECKING, Any
 
 from eesvm._support.amounts import duration
 from eesvm._support.validation import InputError
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import (
+    Parsers,
+    UsageError,
+    add_annotations_argument,
+    add_unlabelled_argument,
+    add_verb,
+    judging_options,
+    number,
+)
 from eesvm.cli.console import Screen
-from eesvm.cli.stages import report_problems, stage_bar
+from eesvm.cli.stages import note_unlabelled, report_problems, stage_bar
 from eesvm.cli.train import open_data
-from eesvm.datasets import FORMATS, select
+from eesvm.datasets import select
 from eesvm.descriptors.backbones import DEVICES
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.finetuning import PAPER_UNITS, FinetuneOptions, FinetuneResult, finetune
@@ -59,7 +67,8 @@ def add_parser(verbs: Parsers) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help="folder or file of a dataset, or the word scenes")
     add("-o", "--output", required=True, metavar="FILE", help=".onnx file; a card and curves go beside it")
-    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add_annotations_argument(parser)
+    add_unlabelled_argument(parser)
     add("--split", metavar="NAME", help=f"only the images of this split; {_EVERYTHING}: all images")
     add("--held-out-split", metavar="NAME", help="stop by the images of this split (default: a share of the images)")
     add("--classes", metavar="A,B,...", help="tell only these classes apart, others are background (default: all)")
@@ -98,6 +107,8 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     started = time.perf_counter()
+    if Path(arguments.output).suffix != ".onnx":
+        raise UsageError(f"the output must end in .onnx, got {arguments.output}")
     check_output(arguments.output, arguments.overwrite)
     load_torch()  # before images are read, which may take long
     options, module = _options(arguments)
@@ -161,8 +172,9 @@ def _options(arguments: argparse.Namespace) -> tuple[FinetuneOptions, Any]:
             arguments.network, FinetuneOptions().random_state if arguments.seed is None else arguments.seed
         )
     elif arguments.network is not None and arguments.network not in NETWORKS:
-        raise InputError(f"--network must be {', '.join(NETWORKS)} or MODULE:FUNCTION, got {arguments.network!r}")
-    return FinetuneOptions.make(arguments.preset, changes), module
+        raise UsageError(f"--network must be {', '.join(NETWORKS)} or MODULE:FUNCTION, got {arguments.network!r}")
+    with judging_options():
+        return FinetuneOptions.make(arguments.preset, changes), module
 
 
 def _module(place: str, seed: int) -> Any:
@@ -180,7 +192,7 @@ def _module(place: str, seed: int) -> Any:
 
 def _open(arguments: argparse.Namespace) -> tuple[Dataset, Dataset | None]:
     """The images to train on, and those to stop by where a split is named for that."""
-    whole = open_data(arguments.data, arguments.format, None, arguments.strict)
+    whole = open_data(arguments.data, arguments.annotations, None, arguments.strict, arguments.unlabelled)
     if arguments.split is None and len(whole.splits) > 1:
         raise InputError(
             f"{arguments.data} has the splits {', '.join(sorted(whole.splits))}: say by --split which of them to train "
@@ -237,6 +249,7 @@ def _report(result: FinetuneResult, dataset: Dataset, total: float, screen: Scre
     )
     if "became" in card["stopped"]:
         screen.note(f"{card['stopped']}: the best weights before that are kept; a lower --learning-rate may do better")
+    note_unlabelled(dataset, screen)
     report_problems([*dataset.problems, *result.problems], screen)
     screen.say()
     if not result.is_new:

@@ -13,13 +13,11 @@ from pathlib import Path
 from eesvm._support.files import atomic_write, check_output_file
 from eesvm._support.validation import InputError
 from eesvm.cli import detect
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_unlabelled_argument, add_verb, number
 from eesvm.cli.console import Screen
-from eesvm.cli.stages import report_problems, stage_bar
+from eesvm.cli.stages import note_unlabelled, report_problems, stage_bar
 from eesvm.cli.train import open_data
-from eesvm.datasets import FORMATS
 from eesvm.descriptors.cache import DescriptorCache
-from eesvm.detector.class_calibration import check_calibrators
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.options import CALIBRATORS
 from eesvm.detector.training_table import StageProgress
@@ -53,7 +51,8 @@ def add_parser(verbs: Parsers) -> None:
     add("data", metavar="DATA", help="folder or file of a dataset, a folder of images, or the word scenes")
     add("-o", "--output", required=True, metavar="OUT", help=".html file to write")
     add("--split", metavar="NAME", help="only the images of this split")
-    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add_annotations_argument(parser)
+    add_unlabelled_argument(parser)
     add("--detections", metavar="FOUND", help="what `eesvm detect` found there: .csv, .json, or a folder of VOC files")
     add("--calibrator", metavar="NAME", help="another calibrator than that of the model")
     add("--title", metavar="T", help="of the page (default: made from the classes)")
@@ -70,12 +69,11 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     _check_output(arguments)
-    if arguments.calibrator is not None:
-        check_calibrators(arguments.calibrator)
+    detect.check_calibrator(arguments.calibrator)
     detector = ExemplarDetector.load(arguments.model)
     if arguments.jobs is not None:
         detector.options = detector.checked_options().changed({"n_jobs": arguments.jobs})
-    dataset = open_data(arguments.data, arguments.format, arguments.split, strict=False)
+    dataset = open_data(arguments.data, arguments.annotations, arguments.split, False, arguments.unlabelled)
     problems: list[Problem] = list(dataset.problems)
     try:
         with stage_bar(arguments.quiet) as progress:
@@ -97,6 +95,7 @@ def run(arguments: argparse.Namespace) -> int:
     with atomic_write(arguments.output, text=True) as handle:
         handle.write(page)
     _say(data, page, arguments, screen)
+    note_unlabelled(dataset, screen)
     report_problems(problems, screen)
     return 0
 
@@ -104,7 +103,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _check_output(arguments: argparse.Namespace) -> None:
     """Refuse an output that could not be written before any work is done."""
     if Path(arguments.output).suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"{arguments.output} must end in .html: the report is a page for a browser")
+        raise UsageError(f"{arguments.output} must end in .html: the report is a page for a browser")
     check_output_file(arguments.output, arguments.overwrite)
 
 
@@ -117,7 +116,7 @@ def _detections(
 ) -> list[Detections]:
     """Those of the file, or what the model finds now."""
     if arguments.detections is not None:
-        source = argparse.Namespace(images=[arguments.data], annotations=arguments.format, split=arguments.split)
+        source = argparse.Namespace(images=[arguments.data], annotations=arguments.annotations, split=arguments.split)
         return read_detections(arguments.detections, detect.coco_ids([dataset], source))
     if not len(dataset):
         raise InputError(f"{arguments.data} has no images to look at")

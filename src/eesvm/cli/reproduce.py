@@ -15,11 +15,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from eesvm._support.amounts import duration
-from eesvm._support.validation import InputError
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import (
+    Parsers,
+    UsageError,
+    add_annotations_argument,
+    add_unlabelled_argument,
+    add_verb,
+    judging_options,
+    number,
+    set_options,
+)
 from eesvm.cli.console import Screen
 from eesvm.cli.stages import report_problems, stage_bar
-from eesvm.datasets import FORMATS, open_dataset
+from eesvm.datasets import open_dataset
 from eesvm.descriptors import DescriptorCache
 from eesvm.experiments.claims.measurements import Evidence
 from eesvm.experiments.claims.sheet import judge_claims, summary
@@ -58,7 +66,8 @@ def add_parser(verbs: Parsers) -> None:
     add = parser.add_argument
     add("--data", metavar="DATA", help="folder or file of a dataset (default: the embedded scenes)")
     add("-o", "--output", default="reproduction", metavar="OUT", help="folder to write (default: reproduction)")
-    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add_annotations_argument(parser)
+    add_unlabelled_argument(parser)
     add("--splits", type=number(minimum=1, integer=True), default=_SPLITS, metavar="N", help=f"splits ({_SPLITS})")
     add(
         "--own-split",
@@ -82,7 +91,8 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     started = time.perf_counter()
-    recipes = make_recipes(arguments.time_limit, _changes(arguments))
+    with judging_options():
+        recipes = make_recipes(arguments.time_limit, _changes(arguments))
     splits, problems = _splits(arguments)
     try:
         with stage_bar(arguments.quiet) as progress, _cache(arguments) as cache:
@@ -111,12 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _changes(arguments: argparse.Namespace) -> dict[str, object]:
     changes: dict[str, object] = {} if arguments.jobs is None else {"n_jobs": arguments.jobs}
-    for given in arguments.set:
-        name, equals, value = given.partition("=")
-        if not equals:
-            raise InputError(f"--set must be NAME=VALUE, got {given!r}")
-        changes[name.strip()] = value
-    return changes
+    return changes | set_options(arguments.set)
 
 
 def _splits(arguments: argparse.Namespace) -> tuple[Splits, tuple[Problem, ...]]:
@@ -125,8 +130,12 @@ def _splits(arguments: argparse.Namespace) -> tuple[Splits, tuple[Problem, ...]]
     if arguments.data is None:
         names = SCENE_CLASSES[:classes] if isinstance(classes, int) else classes
         n_splits = 1 if arguments.own_split else arguments.splits
-        return scene_splits(n_splits, arguments.images or _SCENE_IMAGES, names), ()
-    dataset = open_dataset(arguments.data, arguments.format, strict=arguments.strict)
+        with judging_options():
+            return scene_splits(n_splits, arguments.images or _SCENE_IMAGES, names), ()
+    dataset = open_dataset(
+        arguments.data, arguments.annotations, strict=arguments.strict, unlabelled=arguments.unlabelled
+    )
+    dataset = dataset.annotated()
     n_images = arguments.images or _DATA_IMAGES
     if arguments.own_split:
         own = None if arguments.own_split == _AUTOMATIC else arguments.own_split
@@ -140,7 +149,7 @@ def _classes(given: str | None) -> int | tuple[str, ...]:
         return _CLASSES
     names = tuple(name.strip() for name in given.split(",") if name.strip())
     if not names or names == ("0",):
-        raise InputError(f"--classes must be a number >= 1 or names joined by commas, got {given}")
+        raise UsageError(f"--classes must be a number >= 1 or names joined by commas, got {given}")
     return int(names[0]) if len(names) == 1 and names[0].isdecimal() else names
 
 

@@ -9,9 +9,9 @@ import argparse
 import asyncio
 
 from eesvm._support.threads import n_threads
-from eesvm._support.validation import InputError
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import Parsers, UsageError, add_verb, judging_options, number
 from eesvm.cli.console import Screen
+from eesvm.cli.detect import check_calibrator
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.options import CALIBRATORS
 from eesvm.images.files import MAX_PIXELS
@@ -64,13 +64,15 @@ def add_parser(verbs: Parsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
+    floors = _floors(arguments.floors)
     limits = Limits(
         max_upload=int(arguments.max_upload * 1e6),
         n_running=arguments.jobs or min(4, n_threads(None)),
         n_waiting=arguments.queue,
     )
-    server = Server(limits, arguments.host, arguments.port, arguments.allow_outside)
-    floors = _floors(arguments.floors)
+    check_calibrator(arguments.calibrator)
+    with judging_options():
+        server = Server(limits, arguments.host, arguments.port, arguments.allow_outside)
     detector = ExemplarDetector.load(arguments.model)
     inference = Inference(detector, arguments.calibrator, int(arguments.max_pixels * 1e6))
     search = FloorSearch(detector.models_, detector.checked_options(), floors, arguments.floor_time)
@@ -106,5 +108,5 @@ def _floors(text: str | None) -> list[float] | None:
     except ValueError:
         floors = [0.0]
     if not all(0 < floor <= 1 for floor in floors):
-        raise InputError(f"--floors must be numbers above 0 and up to 1, joined by commas, or none, got {text!r}")
+        raise UsageError(f"--floors must be numbers above 0 and up to 1, joined by commas, or none, got {text!r}")
     return floors

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from eesvm._support.amounts import duration
+from eesvm._support.amounts import counted, duration
 from eesvm.cli.console import Screen
 from eesvm.detector.training_table import StageProgress
-from eesvm.structures import Problem
+from eesvm.structures import Dataset, ImageRecord, Problem
 
-_SHOWN = 20  # problems that are listed one by one
+_SHOWN = 10  # problems of a kind that are listed one by one
 _LINE_SECONDS = 60.0  # between two lines of a stage where there is no terminal
 
 
@@ -92,13 +93,41 @@ def report_profile(seconds: Mapping[str, float], total: float, screen: Screen) -
     screen.facts([("in all", f"{total:.2f} s")])
 
 
+def n_images_given(images: Sequence[ImageRecord], problems: Sequence[Problem]) -> int:
+    """How many images there were to look at, those included that could not even be opened."""
+    return len(images) + sum(problem.kind == "image" for problem in problems)
+
+
+def note_unlabelled(dataset: Dataset, screen: Screen) -> None:
+    """Say what becomes of the images without annotation, where others have one."""
+    n_all, n_without = len(dataset), sum(not record.has_annotation for record in dataset)
+    if not 0 < n_without < n_all:
+        return
+    n_skipped = sum(not record.has_annotation and not record.is_annotated for record in dataset)
+    fate = "are left out of training and evaluation: --unlabelled keep takes them as images without objects"
+    if n_skipped < n_without:
+        some = f"are left out ({n_skipped:,}) or ({n_without - n_skipped:,}) " * bool(n_skipped)
+        fate = f"{some}count as images without objects: --unlabelled skip leaves them out"
+    screen.note(f"{n_without:,} of {n_all:,} images have no annotation; they {fate}")
+
+
 def report_problems(problems: list[Problem], screen: Screen) -> None:
     """Images and annotations that were passed over."""
     if not problems:
         return
     screen.say()
-    screen.say(f"{len(problems):,} problem{'s' * (len(problems) > 1)}")
-    for problem in problems[:_SHOWN]:
-        screen.say(f"  {problem}")
-    if len(problems) > _SHOWN:
-        screen.say(f"  and {len(problems) - _SHOWN:,} more")
+    screen.say(counted(len(problems), "problem"))
+    list_problems(problems, screen, "`eesvm data info --json` prints all of a dataset")
+
+
+def list_problems(problems: Sequence[Problem], screen: Screen, where: str) -> None:
+    """One line for each of the first problems of a kind, and how many more there are; `where` names the full list."""
+    counts = Counter(problem.kind for problem in problems)
+    shown: Counter[str] = Counter()
+    for problem in problems:
+        shown[problem.kind] += 1
+        if shown[problem.kind] <= _SHOWN:
+            screen.say(f"  {problem}")
+    for kind, count in counts.items():
+        if count > _SHOWN:
+            screen.say(f"  and {count - _SHOWN:,} more of the kind {kind}: {where}")

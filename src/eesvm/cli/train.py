@@ -13,17 +13,26 @@ import time
 from pathlib import Path
 from typing import Any
 
-from eesvm._support.amounts import amount, duration, percent
-from eesvm._support.validation import InputError
+from eesvm._support.amounts import amount, counted, duration, percent
+from eesvm._support.memory import MemoryPlan, bytes_of
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.result import CalibrationResult
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import (
+    Parsers,
+    add_annotations_argument,
+    add_unlabelled_argument,
+    add_verb,
+    judging_options,
+    number,
+    set_options,
+)
 from eesvm.cli.console import Screen
-from eesvm.cli.stages import report_problems, report_profile, stage_bar
-from eesvm.datasets import FORMATS, open_dataset, select
+from eesvm.cli.stages import n_images_given, note_unlabelled, report_problems, report_profile, stage_bar
+from eesvm.datasets import open_dataset, select
 from eesvm.datasets.scenes import make_scenes
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector.class_calibration import JOINT, check_calibrators
+from eesvm.detector.class_training import has_few_negatives
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.options import CALIBRATORS, COVERAGES, DEFAULT_PRESET, DESCRIPTORS, PRESETS, DetectorOptions
 from eesvm.structures import Dataset
@@ -56,7 +65,8 @@ def add_parser(verbs: Parsers) -> None:
     add = parser.add_argument
     add("data", metavar="DATA", help="folder or file of a dataset, or the word scenes")
     add("-o", "--output", required=True, metavar="MODEL", help="model folder; an unfinished run is resumed")
-    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add_annotations_argument(parser)
+    add_unlabelled_argument(parser)
     add("--split", metavar="NAME", help="only the images of this split")
     add("--classes", metavar="A,B,...", help="train only these classes (default: all)")
     add("--preset", choices=tuple(PRESETS), help=f"start from these ({DEFAULT_PRESET}, or what --config names)")
@@ -90,7 +100,9 @@ def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     started = time.perf_counter()
     options, calibrators = _options(arguments)
-    dataset = open_data(arguments.data, arguments.format, arguments.split, arguments.strict)
+    with judging_options():
+        memory = None if arguments.memory is None else MemoryPlan(bytes_of(arguments.memory)).n_bytes
+    dataset = open_data(arguments.data, arguments.annotations, arguments.split, arguments.strict, arguments.unlabelled)
     detector = ExemplarDetector(options)
     classes = arguments.classes.split(",") if arguments.classes else None
     try:
@@ -104,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
                 command=["eesvm", *sys.argv[1:]] if sys.argv else [],
                 progress=progress,
                 scheduler=arguments.scheduler,
-                memory=arguments.memory,
+                memory=memory,
             )
     except KeyboardInterrupt:
         sys.stderr.write("eesvm: interrupted: the same command resumes the run\n")
@@ -116,22 +128,19 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def open_data(path: str, format_name: str | None, split: str | None, strict: bool) -> Dataset:
+def open_data(
+    path: str, format_name: str | None, split: str | None, strict: bool, unlabelled: str | None = None
+) -> Dataset:
     """A dataset by its path, or the embedded scenes; a file or folder of their name goes before them."""
     if path != _EMBEDDED or Path(path).exists():
-        return open_dataset(path, format_name, split, strict=strict)
+        return open_dataset(path, format_name, split, strict=strict, unlabelled=unlabelled)
     scenes = make_scenes()
     return scenes if split is None else select(scenes, split=split)
 
 
 def _options(arguments: argparse.Namespace) -> tuple[DetectorOptions, tuple[str, ...]]:
     """Options, and the calibrators to fit."""
-    changes: dict[str, Any] = {}
-    for text in arguments.set:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--set must be NAME=VALUE, got {text!r}")
-        changes[name.strip()] = value
+    changes: dict[str, Any] = dict(set_options(arguments.set))
     flags = {
         "calibration.coverage": arguments.coverage,
         "calibration.min_recall": arguments.min_recall,
@@ -146,13 +155,13 @@ def _options(arguments: argparse.Namespace) -> tuple[DetectorOptions, tuple[str,
     if arguments.time_limit is not None:  # then that time, not what the preset thinks enough
         changes.setdefault("calibration.node_limit", "none")
     changes |= {name: value for name, value in flags.items() if value is not None}
-    names: tuple[str, ...] = ()
-    if arguments.calibrator is not None:
-        wanted = arguments.calibrator.split(",")
-        names = check_calibrators(_ALL if _ALL in wanted else wanted)
-        if wanted[0] != _ALL:
-            changes["calibration.calibrator"] = wanted[0]
-    options = DetectorOptions.make(arguments.preset, arguments.config, changes)
+    wanted = [] if arguments.calibrator is None else arguments.calibrator.split(",")
+    if wanted and wanted[0] != _ALL:
+        changes["calibration.calibrator"] = wanted[0]
+    base = DetectorOptions.make(arguments.preset, arguments.config)
+    with judging_options():
+        names = check_calibrators(_ALL if _ALL in wanted else wanted) if wanted else ()
+        options = base.changed(changes)
     return options, names or (options.calibration.calibrator,)
 
 
@@ -161,8 +170,9 @@ def _report(
 ) -> None:
     screen.say(dataset.name, "bold")
     n_exemplars = sum(model.n_exemplars for model in detector.models_)
+    n_used, n_given = detector.inputs_["n_images"], n_images_given(dataset, dataset.problems)
     facts = [
-        ("images", f"{len(dataset):,}"),
+        ("images", f"{n_used:,}" + (f" of {n_given:,}" if n_used < n_given else "")),
         ("classes", f"{len(detector.classes_):,}"),
         ("exemplars", f"{n_exemplars:,}"),
         ("time", duration(total)),
@@ -177,6 +187,14 @@ def _report(
             screen.note(how_to_go_on(model.class_name, joint.result_))
     for name in detector.skipped_classes_:
         screen.note(f"the class {name} has no object to learn from and is left out")
+    for model in detector.models_:
+        if has_few_negatives(model.facts):
+            screen.note(
+                f"the class {model.class_name} has only "
+                f"{counted(model.facts['n_negatives_in_all'], 'negative window')} to be told from, so its detections "
+                "elsewhere mean little: add images without it"
+            )
+    note_unlabelled(dataset, screen)
     report_problems([*dataset.problems, *detector.problems_], screen)
     screen.say()
     if detector.changed_:

@@ -22,11 +22,10 @@ from eesvm._support.amounts import counted
 from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
 from eesvm._support.validation import InputError
 from eesvm.cli import detect
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_verb, number
 from eesvm.cli.console import Screen
 from eesvm.cli.outputs import write_csv
 from eesvm.cli.stages import report_problems, stage_bar
-from eesvm.datasets import FORMATS
 from eesvm.datasets.problems import reason
 from eesvm.detector.consensus import classes_with_moved_boxes, with_consensus
 from eesvm.detector.detector import ExemplarDetector
@@ -76,7 +75,7 @@ the vote is the third picture of each panel.
 
 example:
   eesvm detect model scenes --split test -o detections.csv
-  eesvm transfer model detections.csv scenes --split test -o transferred --min-score 0.5
+  eesvm transfer model detections.csv scenes --split test -o transferred --score 0.5
   eesvm transfer model detections.json photos -o transferred --consensus 5 --masks
 """
 
@@ -89,8 +88,8 @@ def add_parser(verbs: Parsers) -> None:
     add("images", nargs="+", metavar="IMAGES", help="the images of the detections, as for `eesvm detect`")
     add("-o", "--output", required=True, metavar="OUT", help="folder for what is written")
     add("--split", metavar="NAME", help="of a dataset: only the images of this split")
-    add("--annotations", choices=FORMATS, metavar="KIND", help="format of a dataset (default: found out)")
-    add("--min-score", type=number(), metavar="S", help="leave out detections that score less")
+    add_annotations_argument(parser)
+    add("--score", type=number(), metavar="S", help="leave out detections that score less")
     add("--top", type=number(minimum=1, integer=True), metavar="N", help="keep the N best detections of all images")
     add("--consensus", type=number(minimum=2, integer=True), metavar="K", help="let the K best exemplars vote")
     add("--calibrator", metavar="NAME", help="with --consensus: what DETECTIONS were made with (default: the model's)")
@@ -109,7 +108,8 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     if arguments.calibrator is not None and arguments.consensus is None:
-        raise InputError("--calibrator is for --consensus alone: winners are read from the file of detections")
+        raise UsageError("--calibrator is for --consensus alone: winners are read from the file of detections")
+    detect.check_calibrator(arguments.calibrator)
     check_output_folder(arguments.output, arguments.overwrite)
     detector = ExemplarDetector.load(arguments.model)
     sources = [detect.open_images(name, arguments) for name in arguments.images]
@@ -184,12 +184,12 @@ def _choose(job: _Job, found: Sequence[Detections], records: Sequence[ImageRecor
             f"there is no {found[0].image_id}, but {records[0].image_id}"
         )
     chosen = choose_detections(
-        job.exemplars, found, records, min_score=arguments.min_score, top=arguments.top, problems=job.problems
+        job.exemplars, found, records, min_score=arguments.score, top=arguments.top, problems=job.problems
     )
     if not chosen:
         best = max(float(one.scores.max()) for one in found)
-        if arguments.min_score is not None and best < arguments.min_score:
-            raise InputError(f"no detection is left: the best scores {best:g}, less than {arguments.min_score:g}")
+        if arguments.score is not None and best < arguments.score:
+            raise InputError(f"no detection is left: the best scores {best:g}, less than {arguments.score:g}")
         raise InputError(f"no detection is left: {job.problems[-1] if job.problems else 'none names an exemplar'}")
     return chosen
 

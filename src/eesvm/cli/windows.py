@@ -16,11 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from eesvm._support.amounts import percent
 from eesvm._support.files import check_output_file
-from eesvm._support.validation import InputError
-from eesvm.cli.arguments import Parsers, add_verb, number
+from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_verb, number
 from eesvm.cli.console import Screen
+from eesvm.cli.stages import report_problems
 from eesvm.cli.train import open_data
-from eesvm.datasets import FORMATS
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.structures import ImageRecord, Problem, Windows
 from eesvm.windows.files import write_windows
@@ -43,7 +42,7 @@ def add_parser(verbs: Parsers) -> None:
     parser = add_verb(verbs, "windows", run, "propose windows and say how many of the objects they find", _HELP)
     add = parser.add_argument
     add("path", metavar="PATH", help="folder or file of a dataset, or the word scenes")
-    add("--format", choices=FORMATS, help="format of the annotations (default: found out by what is there)")
+    add_annotations_argument(parser)
     add("--split", metavar="NAME", help="only the images of this split")
     add("--sample", type=number(minimum=1, integer=True), metavar="N", help="only N images, evenly spread")
     add("--method", choices=METHODS, default=METHODS[0], help=f"where windows come from (default: {METHODS[0]})")
@@ -73,7 +72,9 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     _check_output(arguments.output, arguments.overwrite)
-    dataset = open_data(arguments.path, arguments.format, arguments.split, arguments.strict)
+    if arguments.jobs == 0:
+        raise UsageError("--jobs must be a number of processes or -1 for one per core, got 0")
+    dataset = open_data(arguments.path, arguments.annotations, arguments.split, arguments.strict)
     records = _sample(dataset.images, arguments.sample)
     problems: list[Problem] = list(dataset.problems)
     kept: list[Windows] | None = [] if arguments.output else None
@@ -108,7 +109,7 @@ def _check_output(output: str | None, overwrite: bool) -> None:
     if output is None:
         return
     if Path(output).suffix != ".npz":
-        raise InputError(f"`--output` must end in .npz, got {output}")
+        raise UsageError(f"`--output` must end in .npz, got {output}")
     check_output_file(output, overwrite)
 
 
@@ -137,11 +138,7 @@ def _print(name: str, recall: WindowRecall, problems: list[Problem], screen: Scr
         header = ["class", "objects", *(f"recall at IoU {t:g}" for t in recall.thresholds), "mean best IoU"]
         several = recall.classes if len(recall.classes) > 1 else ()
         screen.table(header, [_row(found) for found in (*several, recall.total)])
-    if problems:
-        screen.say()
-        screen.say(f"{len(problems):,} problem{'s' * (len(problems) > 1)}")
-        for problem in problems:
-            screen.say(f"  {problem}")
+    report_problems(problems, screen)
 
 
 def _row(found: ClassRecall) -> list[str]:

@@ -46,6 +46,7 @@ def open_dataset(
     classes: Iterable[str] | None = None,
     strict: bool = False,
     check: str = "header",
+    unlabelled: str | None = None,
     **options: Any,
 ) -> Dataset:
     """The dataset at `path`.
@@ -59,6 +60,10 @@ def open_dataset(
     strict : raise `InputError` at the first problem, instead of leaving out what is wrong and listing it.
     check : "header" opens every image for its size; "full" also decodes it and its masks; "none" believes the sizes in
         the annotations, for collections on slow disks.
+    unlabelled : images without an annotation of their own: "skip" marks them `is_annotated: False`, so that nothing is
+        learned from them and nothing judged by them; "keep" takes them as images without objects. Default: as the
+        format has it. VOC skips them, ILSVRC keeps them; YOLO does what `skip_if_label_file_missing` in its data.yaml
+        says, else it skips them where other images of the same split have label files.
     options : of one format. voc: `first_pixel` (0 for files that count from 0), `images` (folder of the images). coco:
         `images`. ilsvrc: `synsets`, names of the synsets.
     """
@@ -72,7 +77,7 @@ def open_dataset(
         raise InputError(f"a dataset of the format {format} is a folder, got the file {path}")
     _check_options(format, options)
     names = None if classes is None else tuple(classes)
-    return _READERS[format](root, Options(split, names, strict, check), **options)
+    return _READERS[format](root, Options(split, names, strict, check, unlabelled), **options)
 
 
 def _check_options(format: str, options: dict[str, Any]) -> None:

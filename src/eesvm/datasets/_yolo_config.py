@@ -1,4 +1,4 @@
-"""What a YOLO dataset says about itself: names of classes and folders of its splits.
+"""What a YOLO dataset says about itself: names of classes, folders of its splits.
 
 In: data.yaml, or classes.txt, obj.names and the like. Out: `Config`. YAML is read without building objects, and every
 value is text: a class called `no` stays `no`.
@@ -30,6 +30,7 @@ class Config:
     root: str = ""
     splits: dict[str, list[str]] = field(default_factory=dict)
     keypoints: tuple[int, int] | None = None
+    skips_unlabelled: bool | None = None  # images without label file; None where nothing is said
 
 
 def find_config(root: Path) -> Path | None:
@@ -63,6 +64,7 @@ def read_config(path: Path) -> Config:
         root=data["path"] if isinstance(data.get("path"), str) else "",
         splits={name: entries for name, entries in splits.items() if entries},
         keypoints=_keypoints(data.get("kpt_shape")),
+        skips_unlabelled=_truth(data.get("skip_if_label_file_missing")),
     )
 
 
@@ -104,6 +106,12 @@ def _names(value: Any, path: Path) -> dict[int, str]:
 def _texts(value: Any) -> list[str]:
     values = value if isinstance(value, list) else [value]
     return [text for text in values if isinstance(text, str) and text.strip()]
+
+
+def _truth(value: Any) -> bool | None:
+    """What YAML calls true or false; None for anything else."""
+    words = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+    return words.get(value.strip().lower()) if isinstance(value, str) else None
 
 
 def _keypoints(value: Any) -> tuple[int, int] | None:

@@ -22,6 +22,7 @@ from eesvm.images.files import ImageError, image_header, read_image
 from eesvm.structures import Box, Dataset, ImageRecord, Instance, Problem
 
 CHECKS = ("none", "header", "full")
+UNLABELLED = ("skip", "keep")
 
 _ROUNDING = 0.5  # pixels a box may reach outside before that counts as a mistake rather than as rounding
 _LARGEST = 1e9  # of a coordinate; beyond it arithmetic on boxes loses the pixel
@@ -35,9 +36,12 @@ class Options:
     classes: tuple[str, ...] | None = None
     strict: bool = False
     check: str = "header"  # of the images: "none" believes the annotations, "header" opens, "full" decodes each
+    unlabelled: str | None = None  # images without annotation: "skip", "keep" as images without objects, or by format
 
     def __post_init__(self) -> None:
         check_choice(self.check, "check", CHECKS)
+        if self.unlabelled is not None:
+            check_choice(self.unlabelled, "unlabelled", UNLABELLED)
         if self.classes is not None and len(set(self.classes)) < len(self.classes):
             raise InputError("`classes` holds a name more than once")
 
@@ -153,6 +157,11 @@ class Builder:
         return Dataset(name, tuple(self.records.values()), classes, kept, tuple(self.problems))
 
 
+def without_annotation(is_kept: bool) -> dict[str, bool]:
+    """The metadata of an image that nobody has annotated, and that is kept as one without objects, or skipped."""
+    return {"is_annotated": True, "has_annotation": False} if is_kept else {"is_annotated": False}
+
+
 def judge_box(corners: Sequence[float], width: int, height: int) -> tuple[str, Box | None]:
     """What is wrong with a half-open box, "" for nothing, and what remains of it, None for nothing."""
     x1, y1, x2, y2 = corners
@@ -174,8 +183,14 @@ def choose_split(split: str, splits: Mapping[str, Sequence[str]], root: Path) ->
     if split not in splits:
         names = [name for name in splits if "=" not in name]
         shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
-        raise InputError(f"{root} has no split {split!r}: it has {shown or 'no splits'}")
+        raise InputError(f"{root} has no split {split!r}{like_split(split, splits)}: it has {shown or 'no splits'}")
     return splits[split]
+
+
+def like_split(split: str, splits: Iterable[str]) -> str:
+    """A hint at the split that was meant: VOC's lists for segmentation are called Segmentation/train and so on."""
+    meant = next((name for name in splits if name.rpartition("/")[2] == split), None)
+    return "" if meant is None else f" (did you mean --split {meant}?)"
 
 
 def _read_stated(path: str, width: int, height: int) -> NDArray[np.uint8]:

@@ -1,7 +1,8 @@
 """Which format a path holds.
 
 In: a file or folder. Out: the name of the one format whose signs are there. Signs of two formats are an error that
-names them both; without any, the error says what was looked for.
+names them both; without any, the error says what was looked for. A folder of several datasets is an error that names
+their folders.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from eesvm.datasets.tree import ImageIndex, is_image, key, scan
 
 _SIGNS = """a VOC devkit (Annotations and JPEGImages), XML annotations, ILSVRC's Data/DET, COCO .json files, \
 YOLO's data.yaml or labels, and images"""
+_MOST_NAMED = 10  # datasets below a folder that an error names
 _SAMPLE = 20  # files of a kind that are opened to see what they are
 
 
@@ -26,6 +28,7 @@ def detect_format(path: Path) -> str:
     if path.is_file():
         return _file_format(path)
     files = scan(path, Builder(Options()))
+    _refuse_several(path, files)
     signs = {
         "ilsvrc": _ilsvrc_sign(files),
         "voc": _voc_sign(path, files),
@@ -43,6 +46,34 @@ def detect_format(path: Path) -> str:
     if any(map(is_image, files)):
         return "folder"
     raise InputError(f"{path} holds nothing that can be opened: looked for {_SIGNS}")
+
+
+def _refuse_several(path: Path, files: list[str]) -> None:
+    """Refuse a folder that has no dataset of its own but some below it: read together, they would be misread."""
+    if find_config(path) is not None or coco.find_files(path) or ilsvrc.find_pairs(files):
+        return
+    devkits = voc.find_devkits(files)
+    if "" in devkits:
+        return
+    others = _folders_with_a_dataset(path, files, devkits)
+    found = sorted({*devkits, *others})
+    if others or len(found) > 1:
+        shown = ", ".join(found[:_MOST_NAMED]) + (", ..." if len(found) > _MOST_NAMED else "")
+        if len(found) == 1:
+            raise InputError(f"{path} holds a dataset in a folder of its own: choose {path / shown}")
+        raise InputError(f"{path} holds several datasets: choose one of {shown}")
+
+
+def _folders_with_a_dataset(path: Path, files: list[str], devkits: list[str]) -> list[str]:
+    """Folders below `path` with a data.yaml or with COCO files, the topmost of nested ones; none within a devkit."""
+    folders = {name.rpartition("/")[0] for name in files if name.lower().endswith((".yaml", ".yml", ".json"))}
+    folders |= {folder.rpartition("/")[0] for folder in folders if folder.endswith("/annotations")}
+    kept: list[str] = []
+    for folder in sorted(folders - {""}):
+        is_inside = any(f"{folder}/".startswith(f"{other}/") for other in (*devkits, *kept))
+        if not is_inside and (find_config(path / folder) is not None or coco.find_files(path / folder)):
+            kept.append(folder)
+    return kept
 
 
 def _file_format(path: Path) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from eesvm._support.validation import InputError
+from eesvm.datasets.build import like_split
 from eesvm.structures import Dataset
 
 
@@ -24,7 +25,9 @@ class Summary:
 
     name: str
     n_images: int
-    n_empty_images: int  # without a single instance
+    n_empty_images: int  # annotated, without a single instance
+    n_unlabelled_images: int  # without an annotation of their own, of which one cannot tell what they show
+    n_skipped_images: int  # of which nothing is learned, as they are not known to be annotated
     n_instances: int
     classes: dict[str, int]  # instances of each class, in the order of the dataset
     class_images: dict[str, int]  # images with each class
@@ -58,7 +61,9 @@ def summary(dataset: Dataset) -> Summary:
     return Summary(
         name=dataset.name,
         n_images=len(dataset),
-        n_empty_images=sum(not image.instances for image in dataset),
+        n_empty_images=sum(not image.instances and image.has_annotation for image in dataset),
+        n_unlabelled_images=sum(not image.has_annotation for image in dataset),
+        n_skipped_images=len(dataset) - len(dataset.annotated()),
         n_instances=len(instances),
         classes={name: counts[name] for name in dataset.classes},
         class_images={name: in_images[name] for name in dataset.classes},
@@ -128,5 +133,7 @@ def _known(names: Iterable[str], there: Iterable[str], what: str) -> list[str]:
     for name in chosen:
         if name not in known:
             listed = ", ".join(list(there)[:20]) or "none"
-            raise InputError(f"the dataset has no {what} {name!r}: it has {listed}{', ...' if len(known) > 20 else ''}")
+            hint = like_split(name, there) if what == "split" else ""
+            more = ", ..." if len(known) > 20 else ""
+            raise InputError(f"the dataset has no {what} {name!r}{hint}: it has {listed}{more}")
     return chosen

@@ -21,7 +21,7 @@ import numpy as np
 from eesvm._support.validation import InputError, check_choice
 from eesvm.datasets._image_sets import read_splits
 from eesvm.datasets._voc_xml import Node, XmlError, corners, is_true, metadata, parse_annotation, stated_size
-from eesvm.datasets.build import Builder, Options, Picture, choose_split
+from eesvm.datasets.build import Builder, Options, Picture, choose_split, without_annotation
 from eesvm.datasets.tree import ImageIndex, below, common_folder, folder_splits, key, safe_name, scan
 from eesvm.images.files import ImageError, image_size, read_index_image
 from eesvm.images.masks import index_mask
@@ -94,6 +94,7 @@ def read_annotated_images(layout: Layout, builder: Builder, chosen: Collection[s
     wanted = files if chosen is None else [image for image in files if layout.image_id(image) in chosen]
     part = None if chosen is None else frozenset(wanted)
     seen: set[str] = set()
+    unread: set[str] = set()  # their annotations cannot be read
     without_image = []  # of their name
     for annotation in layout.annotations:
         candidates = _candidates(layout, annotation)
@@ -101,22 +102,33 @@ def read_annotated_images(layout: Layout, builder: Builder, chosen: Collection[s
         if not candidates:
             without_image.append(annotation)
         elif part is None or not part.isdisjoint(candidates):
-            _add_annotation(layout, annotation, candidates, part, builder)
+            _add_annotation(layout, annotation, candidates, part, unread, builder)
     # Which image these mean stands inside them, so that all must be read, unless every image of a part has its objects.
     if part is None or any(layout.image_id(image) not in builder.records for image in wanted):
-        seen.update(_add_annotation(layout, annotation, [], part, builder) for annotation in without_image)
+        seen.update(_add_annotation(layout, annotation, [], part, unread, builder) for annotation in without_image)
     for image in wanted:
         if image not in seen:
             _add_bare(layout, image, builder)
+        elif image in unread and layout.image_id(image) not in builder.records:
+            _add_unread(layout, image, builder)
 
 
 def _add_annotation(
-    layout: Layout, annotation: str, candidates: list[str], part: frozenset[str] | None, builder: Builder
+    layout: Layout,
+    annotation: str,
+    candidates: list[str],
+    part: frozenset[str] | None,
+    unread: set[str],
+    builder: Builder,
 ) -> str:
-    """Add the image of an annotation file if it is one of `part`; returns that image, "" for none."""
+    """Add the image of an annotation file if it is one of `part`; returns that image, "" for none.
+
+    The image of a file that cannot be read goes to `unread`, since another file may speak of it.
+    """
     source = layout.annotation_root / annotation
     root = _parse(source, builder)
     if root is None:
+        unread.update(candidates[:1])
         return ""
     if part is not None and not candidates:
         name = safe_name(root.value("filename"))
@@ -126,6 +138,13 @@ def _add_annotation(
     if image is not None and (part is None or image in part):
         _add_annotated(layout, image, source, root, builder)
     return image or ""
+
+
+def _add_unread(layout: Layout, image: str, builder: Builder) -> None:
+    """Keep the image of an annotation that cannot be read: one may want to search it, though not to learn from it."""
+    picture = builder.picture(layout.image_root / image)
+    if picture is not None:
+        builder.add(layout.image_id(image), picture, (), {"is_annotated": False, "has_annotation": True})
 
 
 def _devkit(base: Path, files: list[str]) -> Layout:
@@ -186,9 +205,9 @@ def _parse(source: Path, builder: Builder) -> Node | None:
     try:
         return parse_annotation(source.read_bytes())
     except XmlError as error:
-        builder.problem(source, f"{error}; its image is left out", "annotation", error.line)
+        builder.problem(source, f"{error}; nothing is learnt from its image", "annotation", error.line)
     except OSError as error:
-        builder.problem(source, f"{os.strerror(error.errno or 0)}; its image is left out", "annotation")
+        builder.problem(source, f"{os.strerror(error.errno or 0)}; nothing is learnt from its image", "annotation")
     return None
 
 
@@ -245,11 +264,13 @@ def _add_bare(layout: Layout, image: str, builder: Builder) -> None:
     if image_id in builder.records:
         builder.problem(path, f"another image is called {image_id} too; this one is left out", "duplicate")
         return
-    if layout.needs_annotations:
+    asked = builder.options.unlabelled
+    if layout.needs_annotations and asked is None:
         builder.problem(path, "there is no annotation for this image: nothing is learnt from it", "missing annotation")
     picture = builder.picture(path)
     if picture is not None:
-        builder.add(image_id, picture, (), {"is_annotated": not layout.needs_annotations})
+        is_kept = not layout.needs_annotations if asked is None else asked == "keep"
+        builder.add(image_id, picture, (), without_annotation(is_kept))
 
 
 def _instance(

@@ -2,8 +2,10 @@
 
 In: a folder with images/ and labels/ (or the text files beside the images), or its data.yaml. Out: a `Dataset`. A
 line is `class cx cy width height`, all in shares of the image, or `class x1 y1 x2 y2 ...`, a polygon, which becomes
-mask and box; one more number after a box is its `confidence`, and with `kpt_shape` in data.yaml keypoints follow. An
-image without a text file has no objects: that is the convention of the format.
+mask and box; one more number after a box is its `confidence`, and with `kpt_shape` in data.yaml keypoints follow.
+Rotated boxes are read as polygons of four corners. An empty text file says that its image shows nothing. An image
+without a text file may show anything: it is marked as not annotated where other images of its split have one, unless
+data.yaml (`skip_if_label_file_missing`) or the caller (`unlabelled`) says otherwise.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ import numpy as np
 from eesvm._support.validation import InputError
 from eesvm.datasets._coco_annotation import ShapeMask
 from eesvm.datasets._yolo_config import CLASS_FILES, Config, find_config, read_class_file, read_config
-from eesvm.datasets.build import Builder, Options, Picture, choose_split
+from eesvm.datasets.build import Builder, Options, Picture, choose_split, without_annotation
 from eesvm.datasets.tree import ImageIndex, common_folder, folder_splits, is_image, key, safe_name, scan
 from eesvm.images.masks import check_polygon
 from eesvm.structures import Dataset, Instance
@@ -44,13 +47,29 @@ def read_yolo(root: Path, options: Options) -> Dataset:
     wanted = set(choose_split(options.split, splits, base)) if options.split is not None else None
     listed = {path for paths in chosen_files.values() for path in paths} or set(index.files)
     labels = {name for name in files if name.lower().endswith(".txt")}
-    for name in index.files:
-        if name in listed and (wanted is None or ids[name] in wanted):
-            _add(base, name, ids[name], _label_file(name, labels), config, builder)
+    chosen = [name for name in index.files if name in listed and (wanted is None or ids[name] in wanted)]
+    label_files = {name: _label_file(name, labels) for name in chosen}
+    without = {ids[name] for name, label in label_files.items() if label is None}
+    skipped = _skipped(without, {ids[name] for name in chosen} - without, splits, config, builder)
+    for name in chosen:
+        bare = without_annotation(ids[name] not in skipped) if ids[name] in without else {}
+        _add(base, name, ids[name], label_files[name], bare, config, builder)
     if wanted is None:
         _report_orphans(base, index, labels, builder)
     order = [config.names[number] for number in sorted(config.names)]
     return builder.dataset(base.resolve().name, splits, order)
+
+
+def _skipped(
+    without: set[str], labelled: set[str], splits: Mapping[str, Sequence[str]], config: Config, builder: Builder
+) -> set[str]:
+    """Which of the images without label file are not taken for images without objects."""
+    asked = builder.options.unlabelled
+    if asked is not None or config.skips_unlabelled is not None:
+        return without if asked == "skip" or (asked is None and config.skips_unlabelled) else set()
+    of_no_split = (without | labelled).difference(*splits.values())
+    groups = [set(members) for members in (*splits.values(), of_no_split)]
+    return {image_id for group in groups if group & labelled for image_id in group & without}
 
 
 def is_label_file(path: Path) -> bool:
@@ -82,7 +101,7 @@ def _config(path: Path | None, base: Path, files: list[str], builder: Builder) -
         builder.problem(
             base, "no data.yaml or classes.txt names the classes; they are called by their numbers", "class"
         )
-    return Config(names, config.root, config.splits, config.keypoints)
+    return replace(config, names=names)
 
 
 def _split_files(
@@ -151,27 +170,34 @@ def _label_file(image: str, labels: set[str]) -> str | None:
     return next((f"{name}.txt" for name in (*swapped, beside, flat) if f"{name}.txt" in labels), None)
 
 
-def _add(base: Path, image: str, image_id: str, label: str | None, config: Config, builder: Builder) -> None:
+def _add(
+    base: Path, image: str, image_id: str, label: str | None, bare: dict[str, bool], config: Config, builder: Builder
+) -> None:
     picture = builder.picture(base / image)
     if picture is None:
         return
     instances: list[Instance] = []
-    for number, line in _lines(base / label, builder) if label is not None else ():
+    lines = [] if label is None else _lines(base / label, builder)
+    for number, line in lines or ():
         instance = _instance(line, image_id, number, picture, base / str(label), config, builder)
         if instance is not None:
             instances.append(instance)
-    builder.add(image_id, picture, instances)
+    # What a file that cannot be read would say of its image is unknown: the image is no negative.
+    builder.add(
+        image_id, picture, instances, {"is_annotated": False, "has_annotation": True} if lines is None else bare
+    )
 
 
-def _lines(path: Path, builder: Builder) -> list[tuple[int, str]]:
+def _lines(path: Path, builder: Builder) -> list[tuple[int, str]] | None:
+    """Numbers and texts of the lines that are not blank; None where the file cannot be read."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
-        builder.problem(path, os.strerror(error.errno or 0), "annotation")
-        return []
+        builder.problem(path, f"{os.strerror(error.errno or 0)}; nothing is learnt from its image", "annotation")
+        return None
     except UnicodeDecodeError as error:
-        builder.problem(path, f"it is no text: {error.reason}", "annotation")
-        return []
+        builder.problem(path, f"it is no text: {error.reason}; nothing is learnt from its image", "annotation")
+        return None
     return [(number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip()]
 
 

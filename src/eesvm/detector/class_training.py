@@ -8,7 +8,7 @@ Both steps are functions, so that one table of windows serves many trainers, and
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,8 @@ Scorer = Callable[[NDArray[np.bool_], F32, F32], F32]  # which windows, weights,
 
 _THREADS = 4  # of the trainer, always: the last bits of weights depend on how exemplars are shared out
 
+_FEW_NEGATIVES = 100  # windows; an image has hundreds
+
 
 class NothingToLearnError(InputError):
     """A class has no object, or no negative window, to learn from."""
@@ -47,6 +49,12 @@ class SingleSVM:
         return score_windows(descriptors, self.weights[None, :], [self.bias])[:, 0]
 
 
+def has_few_negatives(facts: Mapping[str, Any]) -> bool:
+    """Whether a class has next to no negative windows, or fewer than positives, before any are drawn."""
+    found = facts.get("n_negatives_in_all")
+    return found is not None and found < max(_FEW_NEGATIVES, facts.get("n_positives", 0))
+
+
 @dataclass(frozen=True)
 class TrainedClass:
     """The detectors of one class."""
@@ -59,8 +67,8 @@ class TrainedClass:
 
     @property
     def names(self) -> list[str]:
-        """A name for each exemplar: its image and its place among the objects there."""
-        return [f"{instance.image_id}#{instance.index}" for instance in self.instances]
+        """A name for each exemplar: its image and its place among the objects there, counted from 1 as people do."""
+        return [f"{instance.image_id}, object {instance.index + 1}" for instance in self.instances]
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ class ExemplarDetector(BaseEstimator):
         self.skipped_classes_ = run.skipped
         self.seconds_ = run.seconds
         self.changed_ = run.changed
-        self.inputs_ = run.fingerprint.summary()
+        self.inputs_ = run.inputs
         return self
 
     @property

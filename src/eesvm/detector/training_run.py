@@ -12,8 +12,9 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -165,6 +166,7 @@ class TrainingRun:
         models = self._train_classes()
         if self.folder is not None:
             self._finish(models)
+        self.problems[:] = dict.fromkeys(self.problems)  # parts that look at the same image say the same of it
         return models
 
     def _check_images(self, folder: RunFolder) -> None:
@@ -196,7 +198,27 @@ class TrainingRun:
             descriptor, proposals = self.descriptor, self._propose()
             with self._stage("descriptors"):
                 self._windows = self._stages.describe(proposals, descriptor)
+            self._note_images(len(self._windows.records))
         return self._windows
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What the model is made from; images that could not be read are not counted."""
+        return self.fingerprint.summary() | {"n_images": self._n_images()}
+
+    def _n_images(self) -> int:
+        """How many images are learned from, as far as that is known here or from an earlier run."""
+        if self._windows is not None:
+            return len(self._windows.records)
+        if self._proposals is not None:
+            return len(self._proposals)
+        noted = None if self.folder is None else self.folder.entry("descriptor").get("n_images")
+        return noted if isinstance(noted, int) else len(self.fingerprint.images)
+
+    def _note_images(self, n_images: int) -> None:
+        """Note how many images can be used, for runs that look at none: the descriptor depends on the same images."""
+        if self.folder is not None and self.folder.entry("descriptor").get("n_images") != n_images:
+            self.folder.note("descriptor", n_images=n_images)
 
     # The parts of a class
 
@@ -367,11 +389,14 @@ class TrainingRun:
             self.changed.append(name)
             return make()
         if self.folder.has(name, key):
+            self.problems.extend(_noted_problems(self.folder.entry(name)))
             return read(self.folder.root, list(self.folder.entry(name)["files"]))
-        started = time.perf_counter()
+        started, n_known = time.perf_counter(), len(self.problems)
         made = make()
         with self._stage("files"):
             self.folder.keep(name, key, write(self.folder.root, made), time.perf_counter() - started)
+            if len(self.problems) > n_known:  # a run that reads this part is to speak of them too
+                self.folder.note(name, problems=[asdict(problem) for problem in self.problems[n_known:]])
         self.changed.append(name)
         return made
 
@@ -384,7 +409,7 @@ class TrainingRun:
         descriptor = self.descriptor  # made anew if its files are damaged, so before they are listed
         parts = self._part_names()
         files = self.folder.files(parts)
-        inputs = self.fingerprint.summary()
+        inputs = self.inputs
         options = {name: value for name, value in self.options.as_dict().items() if name != "n_jobs"}
         key = digest([files, options, inputs, [model.class_name for model in models]])
         if not self.folder.has("model", key):
@@ -418,3 +443,11 @@ class TrainingRun:
     def _counter(self, stage: str) -> Callable[[int, int], object] | None:
         progress = self.progress
         return None if progress is None else lambda done, total: progress(stage, done, total)
+
+
+def _noted_problems(entry: Mapping[str, Any]) -> list[Problem]:
+    """The problems that were met while a part was made."""
+    noted = entry.get("problems", [])
+    with suppress(TypeError):  # somebody has written into the file
+        return [Problem(**problem) for problem in noted]
+    return []

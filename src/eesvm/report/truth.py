@@ -57,7 +57,13 @@ class Judgement:
 
 
 def judge(dataset: Dataset, detections: Sequence[Detections], class_names: Sequence[str]) -> Judgement | None:
-    """Judge detections of these classes; None where the images have no object of them that must be found."""
+    """Judge detections of these classes; None where the images have no object of them that must be found.
+
+    There is no verdict on detections in images that nobody has annotated.
+    """
+    dataset = dataset.annotated()
+    judged = {record.image_id for record in dataset}
+    detections = [found for found in detections if found.image_id in judged]
     classes = known_classes(dataset, class_names)
     wanted = (each for each in dataset.instances() if each.class_name in classes)
     if not any(not (each.is_difficult or each.is_crowd) for each in wanted):

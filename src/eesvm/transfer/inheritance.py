@@ -87,7 +87,7 @@ def annotate(instance: Instance, image: NDArray[np.uint8] | None = None) -> Exem
 
     The mask is cut to the pixels that the box touches. A mask without a pixel there is no mask: None.
     """
-    what = f"instance {instance.index} of image {instance.image_id}"
+    what = f"object {instance.index + 1} of image {instance.image_id}"
     box = check_box(instance.box, f"the box of {what}")
     picture = None if image is None else _cut(check_image(image), box, what)
     mask = None

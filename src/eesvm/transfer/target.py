@@ -150,7 +150,7 @@ def check_image(image: Any) -> NDArray[np.uint8]:
 
 
 def names_of(exemplars: Sequence[tuple[str, int]]) -> str:
-    return ", ".join(f"{image_id}/{index}" for image_id, index in exemplars)
+    return "; ".join(f"{image_id}, object {index + 1}" for image_id, index in exemplars)
 
 
 def box_text(box: NDArray[np.float64]) -> str:

@@ -194,7 +194,7 @@ class Server:
         """Read an upload, where there is room for it, and have it worked on."""
         length = body_length(request, self.limits.max_upload)
         if not upload.accepts(media_type(request)):
-            raise Refusal(415, "This is not an image of a kind that is known here.")
+            raise Refusal(415, _kind_needed(media_type(request)))
         if self._n_uploads >= self.limits.n_running + self.limits.n_waiting:
             raise _busy()
         self._n_uploads += 1
@@ -254,6 +254,15 @@ async def _unless_gone(
         return await asyncio.shield(answer)
     finally:
         leaving.cancel()
+
+
+def _kind_needed(got: str) -> str:
+    """Which header to send: clients such as curl name a kind of their own where they are told none."""
+    kind = f"the request says {got[:60]}" if got else "the request does not say what it sends"
+    return (
+        f"An image is needed here, and {kind}: send the header Content-Type: image/jpeg, or the kind that it is "
+        "(curl: -H 'Content-Type: image/jpeg')."
+    )
 
 
 def _busy() -> Refusal:
