@@ -3,8 +3,8 @@
 In: the name of a mode. Out: its steps. A step is one segmentation and the ways in which its regions are grouped; each
 way gives one hierarchy of regions. Steps stand in the order of their worth, so that any beginning of them is a good use
 of its time. "single", "fast" and "quality" are those of OpenCV, with 1, 8 and 80 hierarchies. "default" has 8, too, but
-half of them start from small regions, which find the small objects that the others miss. Of many combinations of
-colour spaces, scales and groupings it was the smallest that found about as much as any with 2,000 windows an image.
+half of them start from small regions, which find the small objects that the others miss. Of 20 combinations of colour
+spaces, scales and groupings it was among the smallest, and found about as much as any with 2,000 windows an image.
 """
 
 from __future__ import annotations
