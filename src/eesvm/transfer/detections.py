@@ -233,8 +233,8 @@ def _guarded(record: ImageRecord, problems: list[Problem] | None) -> ImageRecord
 
 def _with_safe_mask(instance: Instance, record: ImageRecord, problems: list[Problem] | None) -> Instance:
     safe = partial(_read_mask, instance, record, problems)
-    masks = {name: partial(safe, read) for name in ("mask", "void") if (read := getattr(instance, name)) is not None}
-    return replace(instance, **masks)
+    mask, void = (None if read is None else partial(safe, read) for read in (instance.mask, instance.void))
+    return replace(instance, mask=mask, void=void)
 
 
 def _read_mask(
