@@ -79,8 +79,11 @@ def test_names_of_a_data_frame_are_kept(tmp_path):
 
 def test_labels_are_kept(tmp_path):
     scores, labels = table()
-    save_calibration(tmp_path / "c.json", JointCalibrator().fit(scores, np.where(labels, "yes", "no")))
-    assert set(load_calibration(tmp_path / "c.json").predict(scores)) == {"yes", "no"}
+    save_calibration(tmp_path / "c.json", JointCalibrator(pos_label="no").fit(scores, np.where(labels, "no", "yes")))
+    loaded = load_calibration(tmp_path / "c.json")
+    assert loaded.classes_.tolist() == ["yes", "no"]
+    assert loaded.pos_label == "no"  # so that it can be fitted again
+    np.testing.assert_array_equal(loaded.predict(scores) == "no", JointCalibrator().fit(scores, labels).predict(scores))
 
 
 def test_only_fitted_joint_calibrators_are_saved(tmp_path):
@@ -350,13 +353,13 @@ def test_places_where_no_folder_can_be(tmp_path, monkeypatch):
 @pytest.mark.parametrize("dtype", [object, None])
 def test_labels_of_every_kind_are_kept(tmp_path, labels, dtype):
     y = np.array([labels[1], labels[0], labels[0]], dtype=dtype)
-    saved = JointCalibrator().fit(np.array([[3.0], [1.0], [2.0]]), y)
+    saved = JointCalibrator(pos_label=labels[1]).fit(np.array([[3.0], [1.0], [2.0]]), y)
     save_calibration(tmp_path / "c.json", saved)
     assert load_calibration(tmp_path / "c.json").predict(np.array([[4.0], [0.0]])).tolist() == labels[::-1]
 
 
 def test_labels_that_json_cannot_hold_are_refused(tmp_path):
-    saved = JointCalibrator().fit(np.array([[3.0], [1.0]]), np.array([b"b", b"a"], dtype=object))
+    saved = JointCalibrator(pos_label=b"b").fit(np.array([[3.0], [1.0]]), np.array([b"b", b"a"], dtype=object))
     with pytest.raises(
         InputError, match=r"^`calibrator` has labels that cannot be saved: they must be numbers or texts"
     ):

@@ -40,6 +40,7 @@ class JointCalibrator(ScoreCalibrator):
     criterion, min_positives, max_negatives_per_positive : of the sigmoids, see `SigmoidCalibrator`.
     random_state : int >= 0, seeds the search and the draw of negatives.
     n_jobs : threads; the result does not depend on it, unless `time_limit` ends the search.
+    pos_label : the positive label, see `ScoreCalibrator`.
 
     Attributes
     ----------
@@ -69,6 +70,7 @@ class JointCalibrator(ScoreCalibrator):
         progress: ProgressCallback | None = None,
         random_state: int = 0,
         n_jobs: int | None = None,
+        pos_label: Any = None,
     ) -> None:
         self.sigmoid = sigmoid
         self.method = method
@@ -86,6 +88,7 @@ class JointCalibrator(ScoreCalibrator):
         self.progress = progress
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.pos_label = pos_label
 
     def fit(self, S: Any, y: Any, groups: Any = None) -> Self:
         """Search thresholds for the scores `S` and labels `y` of windows from the images `groups`."""

@@ -60,6 +60,8 @@ _PARAMETERS = (
     "random_state",
     "n_jobs",
 )
+# Not `pos_label`: it is the second of the labels that the file holds.
+_COOCCURRENCE_PARAMETERS = tuple(name for name in CooccurrenceCalibrator().get_params() if name != "pos_label")
 
 
 def save_calibration(
@@ -148,7 +150,7 @@ def _cooccurrence_content(calibrator: CooccurrenceCalibrator, names: list[str] |
         "rows": rows.tolist(),
         "columns": columns.tolist(),
         "values": calibrator.matrix_[rows, columns].tolist(),
-        "parameters": {name: plain(value) for name, value in calibrator.get_params(deep=False).items()},
+        "parameters": {name: plain(getattr(calibrator, name)) for name in _COOCCURRENCE_PARAMETERS},
     }
 
 
@@ -237,6 +239,11 @@ def _refuse_constant(text: str) -> float:
     raise ValueError(f"the number {text} has no place in it")
 
 
+def _pos_label(classes: NDArray[Any]) -> Any:
+    """The parameter by which `fit` would take the labels of the file again; None where it goes without saying."""
+    return None if classes.tolist() in ([0, 1], [-1, 1]) else classes.tolist()[1]
+
+
 class _Reader(Document):
     """The calibrator of a file."""
 
@@ -247,12 +254,13 @@ class _Reader(Document):
             self.fail("n_exemplars", f"must be a whole number from 1 to {_MAX_MATRIX:,}, got {n!r}")
         self.check_index("n_learned", n_learned, "a whole number")
         values = self.content.get("parameters")
-        self.check_object("parameters", values, CooccurrenceCalibrator().get_params())
-        calibrator = CooccurrenceCalibrator(**values)
+        self.check_object("parameters", values, _COOCCURRENCE_PARAMETERS)
+        classes = self.classes()
+        calibrator = CooccurrenceCalibrator(**values, pos_label=_pos_label(classes))
         with self.usable("parameters"):
             check_options(calibrator)
         calibrator.matrix_, calibrator.n_learned_ = self.matrix(n), n_learned
-        calibrator.n_features_in_, calibrator.classes_ = n, self.classes()
+        calibrator.n_features_in_, calibrator.classes_ = n, classes
         calibrator.exemplar_names_ = self.names(n)
         if self.content.get("fitted_on_data_frame") is True and calibrator.exemplar_names_ is not None:
             calibrator.feature_names_in_ = np.array(calibrator.exemplar_names_, dtype=object)
@@ -279,13 +287,14 @@ class _Reader(Document):
         self.check_version(self.content.get("format_version"), FORMAT_VERSION)
         thresholds = self.thresholds()
         n = len(thresholds)
-        calibrator = JointCalibrator(**self.parameters())
+        classes = self.classes()
+        calibrator = JointCalibrator(**self.parameters(), pos_label=_pos_label(classes))
         options = ("method", "time_limit", "gap", "min_recall", "random_state", "n_jobs", "node_limit")
         with self.usable("parameters"):
             check_search_options(**{name: getattr(calibrator, name) for name in options})
             check_sigmoid_options(calibrator)
         sigmoids, muted = self.sigmoids(n) if calibrator.sigmoid else (None, None)
-        fitted_calibrator(calibrator, self.result(thresholds), sigmoids, muted, self.classes())
+        fitted_calibrator(calibrator, self.result(thresholds), sigmoids, muted, classes)
         names = self.names(n)
         calibrator.exemplar_names_ = names
         calibrator.across_groups_ = self.across_groups()
