@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import warnings
 
 import numpy as np
@@ -42,6 +43,23 @@ def test_a_loaded_calibration_scores_like_the_saved_one(tmp_path, sigmoid, dtype
             np.testing.assert_array_equal(getattr(loaded, method)(new), getattr(saved, method)(new))
         for name in ("loss", "lower_bound", "gap", "status", "method", "recall", "n_nodes", "n_redundant", "history"):
             assert getattr(loaded.result_, name) == getattr(saved.result_, name)
+
+
+def test_times_can_be_kept_apart(tmp_path):
+    scores, labels = table()
+    texts = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        saved = JointCalibrator().fit(scores, labels)
+        save_calibration(tmp_path / name / "calibration.json", saved, times_apart=True)
+        loaded = load_calibration(tmp_path / name)
+        assert (loaded.result_.seconds, loaded.result_.history) == (saved.result_.seconds, saved.result_.history)
+        texts.append((tmp_path / name / "calibration.json").read_bytes())
+    assert texts[0] == texts[1]
+    (tmp_path / "one" / "search.json").write_text('{"format": "eesvm-search", "seconds": 1, "history": [[1, 2]]}')
+    message = f"{tmp_path / 'one' / 'search.json'}: `history` must be a list of triples of numbers >= 0"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        load_calibration(tmp_path / "one")
 
 
 @settings(max_examples=50, deadline=None)

@@ -40,12 +40,15 @@ __all__ = [
 
 FORMAT = "eesvm-calibration"
 COOCCURRENCE_FORMAT = "eesvm-cooccurrence"
+SEARCH_FORMAT = "eesvm-search"
+SEARCH_NAME = "search.json"  # beside a calibration: what depends on the clock
 FORMAT_VERSION = 1
 
 _STATUSES = ("optimal", "gap_reached", "time_limit", "node_limit", "feasible")
 _BOUNDS = {"lower_thresholds": -math.inf, "upper_thresholds": math.inf}  # and what null stands for in them
 _THRESHOLD_TEXTS = {math.inf: None, -math.inf: "-inf"}  # JSON has no infinities: redundant, and accepting everything
 _MAX_BYTES = 1 << 28  # a million exemplars need about a tenth of it
+_TIMES = ("seconds", "history")  # of a result
 _MAX_MATRIX = 20_000  # exemplars of a co-occurrence matrix: 3 GiB, far beyond what anyone trains
 _PARAMETERS = (
     "sigmoid",
@@ -68,10 +71,14 @@ def save_calibration(
     path: str | os.PathLike[str],
     calibrator: JointCalibrator | CooccurrenceCalibrator,
     exemplar_names: Sequence[str] | None = None,
+    *,
+    times_apart: bool = False,
 ) -> None:
     """Write a fitted calibrator to `path`; names default to the columns of the data frame it was fitted on, if any.
 
-    `load_calibration` reads a joint one, `load_cooccurrence` the other.
+    With `times_apart`, what depends on the clock (how long the search took, and its history) goes to `search.json` in
+    the same folder, so that equal calibrators give equal files. `load_calibration` reads a joint one with its times
+    from either place, `load_cooccurrence` the other.
     """
     if isinstance(calibrator, CooccurrenceCalibrator) and hasattr(calibrator, "classes_"):
         write_json(path, _cooccurrence_content(calibrator, _names_to_save(calibrator, exemplar_names)))
@@ -79,7 +86,7 @@ def save_calibration(
     if not isinstance(calibrator, JointCalibrator) or not hasattr(calibrator, "result_"):
         raise InputError("`calibrator` must be a fitted JointCalibrator or CooccurrenceCalibrator")
     names = _names_to_save(calibrator, exemplar_names)
-    content = {
+    content: dict[str, Any] = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "eesvm_version": __version__,
@@ -95,6 +102,9 @@ def save_calibration(
         "parameters": {name: plain(getattr(calibrator, name)) for name in _PARAMETERS},
         "result": _summary(calibrator.result_),
     }
+    if times_apart:
+        times = {name: content["result"].pop(name) for name in _TIMES}
+        write_json(Path(path).with_name(SEARCH_NAME), {"format": SEARCH_FORMAT, **times})
     write_json(path, content)
 
 
@@ -361,6 +371,8 @@ class _Reader(Document):
         values = self.content.get("result")
         if not isinstance(values, dict):
             self.fail("result", "must be an object")
+        if "seconds" not in values:
+            values = values | self.times()
         for name in ("loss", "lower_bound", "recall", "n_nodes", "seconds", "n_positives"):
             if not is_number(values.get(name)) or values[name] < 0:
                 self.fail(f"result.{name}", f"must be a number >= 0, got {values.get(name)!r}")
@@ -389,11 +401,22 @@ class _Reader(Document):
             min_recall=float(min_recall),
         )
 
-    def history(self, points: Any) -> list[tuple[float, float, float]]:
+    def times(self) -> dict[str, Any]:
+        """Seconds and history, from the file beside; none where there is no such file."""
+        file = Path(self.file).with_name(SEARCH_NAME)
+        content = _load_json(file, SEARCH_FORMAT) if file.exists() else {"seconds": 0.0, "history": []}
+        reader = _Reader(file, content)
+        seconds = content.get("seconds")
+        if not is_number(seconds) or seconds < 0:
+            reader.fail("seconds", f"must be a number >= 0, got {seconds!r}")
+        reader.history(content.get("history"), "history")
+        return {name: content[name] for name in _TIMES}
+
+    def history(self, points: Any, field: str = "result.history") -> list[tuple[float, float, float]]:
         """Seconds, loss and lower bound; files of earlier versions have none."""
         is_list = isinstance(points, list) and all(isinstance(point, list) and len(point) == 3 for point in points)
         if not is_list or not all(is_number(value) and value >= 0 for point in points for value in point):
-            self.fail("result.history", "must be a list of triples of numbers >= 0")
+            self.fail(field, "must be a list of triples of numbers >= 0")
         return [(float(seconds), float(loss), float(bound)) for seconds, loss, bound in points]
 
     def classes(self) -> NDArray[Any]:
