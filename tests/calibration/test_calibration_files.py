@@ -45,6 +45,23 @@ def test_a_loaded_calibration_scores_like_the_saved_one(tmp_path, sigmoid, dtype
             assert getattr(loaded.result_, name) == getattr(saved.result_, name)
 
 
+def test_units_of_margins_are_kept(tmp_path):
+    scores, labels = table()
+    saved = JointCalibrator(scale="spread").fit(scores, labels)
+    save_calibration(tmp_path / "c.json", saved)
+    loaded = load_calibration(tmp_path / "c.json")
+    np.testing.assert_array_equal(loaded.transform(scores), saved.transform(scores))
+    content = json.loads((tmp_path / "c.json").read_text())
+    for wrong in ([1.0], [0.0] * 5, "1"):
+        (tmp_path / "d.json").write_text(json.dumps(content | {"scales": wrong}))
+        with pytest.raises(InputError, match=r"d.json: `scales` must be a list of 5 numbers > 0$"):
+            load_calibration(tmp_path / "d.json")
+    del content["scales"]  # as earlier versions wrote it
+    (tmp_path / "d.json").write_text(json.dumps(content))
+    loaded = load_calibration(tmp_path / "d.json")
+    np.testing.assert_array_equal(loaded.transform(scores), scores - saved.thresholds_)
+
+
 def test_times_can_be_kept_apart(tmp_path):
     scores, labels = table()
     texts = []

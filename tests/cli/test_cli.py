@@ -259,6 +259,32 @@ def test_apply_matches_columns(tmp_path, npz, capsys):
     assert main(["apply", str(cal), str(tmp_path / "nameless.npz"), "-o", str(out), "--overwrite", "--quiet"]) == 0
 
 
+def test_the_column_with_the_largest_units_does_not_win_by_them(tmp_path, capsys):
+    plain = small_table()
+    units = np.array([1, 1000, 1, 1, 1, 1])
+    table = ScoreTable(plain.scores.astype(float) * units, plain.labels, exemplar_names=plain.exemplar_names)
+    write_score_table(tmp_path / "scores.npz", table)
+    write_score_table(tmp_path / "plain.npz", plain)
+    winners = []
+    for name in ("plain", "scores"):
+        scores, out, rows = (tmp_path / f"{name}{end}" for end in (".npz", "", ".csv"))
+        assert main(["calibrate", str(scores), "-o", str(out), "--quiet"]) == 0
+        assert main(["apply", str(out), str(scores), "-o", str(rows)]) == 0
+        assert "note" not in capsys.readouterr().out
+        winners.append([row["exemplar"] for row in read_csv(rows)])
+    assert winners[0] == winners[1]
+    assert len(set(winners[0])) > 1
+    file = tmp_path / "scores" / "calibration.json"
+    content = json.loads(file.read_text())
+    del content["scales"]  # as earlier versions wrote it
+    file.write_text(json.dumps(content))
+    assert main(["apply", str(file), str(tmp_path / "scores.npz"), "-o", str(tmp_path / "old.csv")]) == 0
+    assert capsys.readouterr().out.startswith(
+        "note: the spreads of the columns differ by more than 10 times, and this calibration compares margins as they "
+        "are: the column with the largest units wins most rows; calibrate again to compare them in spreads\n"
+    )
+
+
 def test_apply_without_names_counts_columns(tmp_path, capsys):
     table = small_table()
     write_score_table(tmp_path / "s.npz", ScoreTable(table.scores, table.labels))

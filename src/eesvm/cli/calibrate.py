@@ -233,4 +233,5 @@ def _calibrator(arguments: argparse.Namespace) -> JointCalibrator:
         gap=arguments.gap,
         random_state=arguments.seed,
         n_jobs=arguments.jobs,
+        scale="spread",  # the columns of a table may have any units
     )

@@ -97,6 +97,7 @@ def save_calibration(
         "dtype": str(calibrator.thresholds_.dtype),
         "thresholds": [_THRESHOLD_TEXTS.get(t, t) for t in calibrator.thresholds_.tolist()],
         **_bounds_to_save(calibrator),
+        **({"scales": calibrator.scales_.tolist()} if hasattr(calibrator, "scales_") else {}),
         "sigmoids": calibrator.sigmoids_.tolist() if calibrator.sigmoid else None,
         "muted": calibrator.muted_.tolist() if calibrator.sigmoid else None,
         "parameters": {name: plain(getattr(calibrator, name)) for name in _PARAMETERS},
@@ -298,13 +299,17 @@ class _Reader(Document):
         thresholds = self.thresholds()
         n = len(thresholds)
         classes = self.classes()
-        calibrator = JointCalibrator(**self.parameters(), pos_label=_pos_label(classes))
+        scales = self.scales(n)
+        scale = "none" if scales is None else "spread"
+        calibrator = JointCalibrator(**self.parameters(), pos_label=_pos_label(classes), scale=scale)
         options = ("method", "time_limit", "gap", "min_recall", "random_state", "n_jobs", "node_limit")
         with self.usable("parameters"):
             check_search_options(**{name: getattr(calibrator, name) for name in options})
             check_sigmoid_options(calibrator)
         sigmoids, muted = self.sigmoids(n) if calibrator.sigmoid else (None, None)
         fitted_calibrator(calibrator, self.result(thresholds), sigmoids, muted, classes)
+        if scales is not None:
+            calibrator.scales_ = scales
         names = self.names(n)
         calibrator.exemplar_names_ = names
         calibrator.across_groups_ = self.across_groups()
@@ -337,6 +342,15 @@ class _Reader(Document):
         if (sides[0] > sides[1]).any():
             self.fail("lower_thresholds", "holds a number above the one in `upper_thresholds`")
         return sides
+
+    def scales(self, n: int) -> NDArray[np.float64] | None:
+        """The units of the margins; a file without them has margins as they are."""
+        values = self.content.get("scales")
+        if values is None:
+            return None
+        if not isinstance(values, list) or len(values) != n or not all(is_number(v) and v > 0 for v in values):
+            self.fail("scales", f"must be a list of {n} numbers > 0")
+        return np.array(values, dtype=np.float64)
 
     def narrow(self, field: str, values: list[float], dtype: str) -> NDArray[np.floating[Any]]:
         """The numbers in the dtype of the scores, which they must have been of."""
