@@ -285,6 +285,33 @@ def test_the_column_with_the_largest_units_does_not_win_by_them(tmp_path, capsys
     )
 
 
+def test_columns_are_named_or_left_out(tmp_path, capsys):
+    table = small_table()
+    write_csv(tmp_path / "t.csv", table, id=range(460))
+    scores, names = str(tmp_path / "t.csv"), ",".join(table.exemplar_names)
+    assert fails(capsys, "calibrate", scores, "-o", tmp_path / "no") == (
+        f"{scores}: column 'id' is not like scores but like numbers of rows, whole and no two alike: leave it out by "
+        "--exclude id, or name all columns of scores by --columns"
+    )
+    made = []
+    for number, option in enumerate((["--exclude", "id"], ["--columns", names])):
+        out = tmp_path / f"out{number}"
+        assert main(["calibrate", scores, "-o", str(out), *option]) == 0
+        assert capsys.readouterr().out.startswith("note: column 'id' is not used\n")
+        made.append(load_calibration(out).thresholds_.tolist())
+        assert main(["verify", scores, str(out), "--quiet", *option]) == 0
+        assert main(["apply", str(out), scores, "-o", str(tmp_path / f"{number}.csv"), "--quiet", *option]) == 0
+    assert made[0] == made[1]
+    assert (tmp_path / "0.csv").read_bytes() == (tmp_path / "1.csv").read_bytes()
+    for wrong, rule in (
+        ("a,,b", "names of columns, parted by commas, are needed"),
+        ("a,a", "no name may be there twice"),
+    ):
+        with pytest.raises(SystemExit, match=r"^2$"):
+            main(["calibrate", scores, "-o", str(out), "--columns", wrong])
+        assert f"argument --columns: {rule}, got '{wrong}'" in capsys.readouterr().err
+
+
 def test_apply_without_names_counts_columns(tmp_path, capsys):
     table = small_table()
     write_score_table(tmp_path / "s.npz", ScoreTable(table.scores, table.labels))

@@ -91,7 +91,8 @@ def _read(arguments: argparse.Namespace, calibrator: JointCalibrator) -> ScoreTa
         label_column=arguments.label_column,
         positive_label=arguments.positive_label,
         require_labels=False,
-        columns=calibrator.exemplar_names_,
+        columns=arguments.columns or calibrator.exemplar_names_,
+        exclude=arguments.exclude,
     )
     if table.n_exemplars != len(calibrator.thresholds_):
         raise InputError(
