@@ -79,7 +79,8 @@ def test_calibrate_and_apply_agree_with_the_library(tmp_path, npz):
     np.testing.assert_array_equal(loaded.thresholds_, calibrator.thresholds_)
     rows = read_csv(tmp_path / "out" / "thresholds.csv")
     assert [row["exemplar"] for row in rows] == table.exemplar_names
-    np.testing.assert_array_equal([float(row["threshold"]) for row in rows], calibrator.thresholds_.astype(float))
+    dtype = calibrator.thresholds_.dtype
+    np.testing.assert_array_equal(np.array([row["threshold"] for row in rows], dtype=dtype), calibrator.thresholds_)
     assert (tmp_path / "out" / "loss_and_bound.png").read_bytes().startswith(b"\x89PNG")
 
     write_csv(tmp_path / "new.csv", table, order=[3, 1, 5, 0, 2, 4], id=["x"] * table.n_rows)
@@ -310,6 +311,21 @@ def test_columns_are_named_or_left_out(tmp_path, capsys):
         with pytest.raises(SystemExit, match=r"^2$"):
             main(["calibrate", scores, "-o", str(out), "--columns", wrong])
         assert f"argument --columns: {rule}, got '{wrong}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_thresholds_have_the_shortest_text_that_reads_back(tmp_path, dtype):
+    plain = small_table()
+    table = ScoreTable(plain.scores.round(2).astype(dtype), plain.labels, exemplar_names=plain.exemplar_names)
+    write_score_table(tmp_path / "t.npz", table)
+    assert main(["calibrate", str(tmp_path / "t.npz"), "-o", str(tmp_path / "out"), "--quiet"]) == 0
+    texts = [row["threshold"] for row in read_csv(tmp_path / "out" / "thresholds.csv")]
+    thresholds = load_calibration(tmp_path / "out").thresholds_
+    assert thresholds.dtype == dtype
+    assert [dtype(text) for text in texts] == thresholds.tolist()
+    assert texts == [np.format_float_positional(value, unique=True, trim="0") for value in thresholds]
+    if dtype == np.float32:
+        assert max(map(len, texts)) <= 11
 
 
 def test_apply_without_names_counts_columns(tmp_path, capsys):

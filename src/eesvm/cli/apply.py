@@ -114,9 +114,10 @@ def _open_output(output: str) -> Iterator[IO[Any]]:
 def _write(handle: IO[Any], rows: RowScores, names: list[str]) -> None:
     writer = csv.writer(handle, lineterminator="\n")
     writer.writerow(["row", "score", "accepted", "exemplar", "exemplar_index", "margin"])
-    columns = (rows.scores.tolist(), rows.accepted.tolist(), rows.exemplars.tolist(), rows.margins.tolist())
+    # Scores in their own dtype: their text is the shortest that reads back as the same number.
+    columns = (rows.scores, rows.accepted.tolist(), rows.exemplars.tolist(), rows.margins)
     for row, (score, accepted, exemplar, margin) in enumerate(zip(*columns, strict=True)):
-        writer.writerow([row, repr(score), int(accepted), names[exemplar], exemplar, repr(margin)])
+        writer.writerow([row, str(score), int(accepted), names[exemplar], exemplar, str(margin)])
 
 
 def _names(calibrator: JointCalibrator) -> list[str]:

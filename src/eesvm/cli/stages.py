@@ -7,6 +7,7 @@ the end, if wanted, a table of stages and their share of the time.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -47,6 +48,16 @@ def stage_bar(quiet: bool) -> Iterator[StageProgress | None]:
             bar.update(task, description=stage, completed=done, total=total or None)
 
         yield update
+
+
+@contextmanager
+def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the time that the block takes to those of its stage."""
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - started
 
 
 def report_profile(seconds: Mapping[str, float], total: float, screen: Screen) -> None:

@@ -418,9 +418,11 @@ class _Reader(Document):
     def times(self) -> dict[str, Any]:
         """Seconds and history, from the file beside; none where there is no such file."""
         file = Path(self.file).with_name(SEARCH_NAME)
-        content = _load_json(file, SEARCH_FORMAT) if file.exists() else {"seconds": 0.0, "history": []}
+        content: dict[str, Any] = {"seconds": 0.0, "history": []}
+        if file.exists():
+            content = _load_json(file, SEARCH_FORMAT)
         reader = _Reader(file, content)
-        seconds = content.get("seconds")
+        seconds: Any = content.get("seconds")
         if not is_number(seconds) or seconds < 0:
             reader.fail("seconds", f"must be a number >= 0, got {seconds!r}")
         reader.history(content.get("history"), "history")
