@@ -51,6 +51,7 @@ class Instance:
     area: float | None = None  # in pixels, where the file states it: COCO sorts objects into small and large by it
     metadata: Mapping[str, Any] = field(default_factory=dict)  # free: subcategory, attributes, ...
     source: str = ""  # the file, and line where there is one, that it comes from
+    void: Callable[[], NDArray[np.bool_]] | None = None  # reads the pixels of its image that nobody labelled, lazily
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import warnings
 
 import numpy as np
@@ -44,6 +45,40 @@ def test_a_loaded_calibration_scores_like_the_saved_one(tmp_path, sigmoid, dtype
             assert getattr(loaded.result_, name) == getattr(saved.result_, name)
 
 
+def test_units_of_margins_are_kept(tmp_path):
+    scores, labels = table()
+    saved = JointCalibrator(scale="spread").fit(scores, labels)
+    save_calibration(tmp_path / "c.json", saved)
+    loaded = load_calibration(tmp_path / "c.json")
+    np.testing.assert_array_equal(loaded.transform(scores), saved.transform(scores))
+    content = json.loads((tmp_path / "c.json").read_text())
+    for wrong in ([1.0], [0.0] * 5, "1"):
+        (tmp_path / "d.json").write_text(json.dumps(content | {"scales": wrong}))
+        with pytest.raises(InputError, match=r"d.json: `scales` must be a list of 5 numbers > 0$"):
+            load_calibration(tmp_path / "d.json")
+    del content["scales"]  # as earlier versions wrote it
+    (tmp_path / "d.json").write_text(json.dumps(content))
+    loaded = load_calibration(tmp_path / "d.json")
+    np.testing.assert_array_equal(loaded.transform(scores), scores - saved.thresholds_)
+
+
+def test_times_can_be_kept_apart(tmp_path):
+    scores, labels = table()
+    texts = []
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        saved = JointCalibrator().fit(scores, labels)
+        save_calibration(tmp_path / name / "calibration.json", saved, times_apart=True)
+        loaded = load_calibration(tmp_path / name)
+        assert (loaded.result_.seconds, loaded.result_.history) == (saved.result_.seconds, saved.result_.history)
+        texts.append((tmp_path / name / "calibration.json").read_bytes())
+    assert texts[0] == texts[1]
+    (tmp_path / "one" / "search.json").write_text('{"format": "eesvm-search", "seconds": 1, "history": [[1, 2]]}')
+    message = f"{tmp_path / 'one' / 'search.json'}: `history` must be a list of triples of numbers >= 0"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        load_calibration(tmp_path / "one")
+
+
 @settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.floats(allow_nan=False, width=32), min_size=1),
@@ -79,8 +114,11 @@ def test_names_of_a_data_frame_are_kept(tmp_path):
 
 def test_labels_are_kept(tmp_path):
     scores, labels = table()
-    save_calibration(tmp_path / "c.json", JointCalibrator().fit(scores, np.where(labels, "yes", "no")))
-    assert set(load_calibration(tmp_path / "c.json").predict(scores)) == {"yes", "no"}
+    save_calibration(tmp_path / "c.json", JointCalibrator(pos_label="no").fit(scores, np.where(labels, "no", "yes")))
+    loaded = load_calibration(tmp_path / "c.json")
+    assert loaded.classes_.tolist() == ["yes", "no"]
+    assert loaded.pos_label == "no"  # so that it can be fitted again
+    np.testing.assert_array_equal(loaded.predict(scores) == "no", JointCalibrator().fit(scores, labels).predict(scores))
 
 
 def test_only_fitted_joint_calibrators_are_saved(tmp_path):
@@ -350,13 +388,13 @@ def test_places_where_no_folder_can_be(tmp_path, monkeypatch):
 @pytest.mark.parametrize("dtype", [object, None])
 def test_labels_of_every_kind_are_kept(tmp_path, labels, dtype):
     y = np.array([labels[1], labels[0], labels[0]], dtype=dtype)
-    saved = JointCalibrator().fit(np.array([[3.0], [1.0], [2.0]]), y)
+    saved = JointCalibrator(pos_label=labels[1]).fit(np.array([[3.0], [1.0], [2.0]]), y)
     save_calibration(tmp_path / "c.json", saved)
     assert load_calibration(tmp_path / "c.json").predict(np.array([[4.0], [0.0]])).tolist() == labels[::-1]
 
 
 def test_labels_that_json_cannot_hold_are_refused(tmp_path):
-    saved = JointCalibrator().fit(np.array([[3.0], [1.0]]), np.array([b"b", b"a"], dtype=object))
+    saved = JointCalibrator(pos_label=b"b").fit(np.array([[3.0], [1.0]]), np.array([b"b", b"a"], dtype=object))
     with pytest.raises(
         InputError, match=r"^`calibrator` has labels that cannot be saved: they must be numbers or texts"
     ):

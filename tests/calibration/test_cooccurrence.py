@@ -181,7 +181,7 @@ def test_estimator_conventions():
     expected = calibrator.fit_transform(S, y, boxes, groups)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(calibrator)).transform(S, boxes, groups), expected)
     frame = pd.DataFrame(S, columns=list("abcdef"))
-    framed = clone(calibrator).fit(frame, np.where(y, "yes", "no"), boxes, groups)
+    framed = clone(calibrator).set_params(pos_label="yes").fit(frame, np.where(y, "yes", "no"), boxes, groups)
     assert framed.feature_names_in_.tolist() == list("abcdef")
     assert set(framed.predict(frame, boxes, groups)) == {"no", "yes"}
     with pytest.raises(InputError, match=r"^`S` has other columns than in `fit`"):
@@ -251,7 +251,7 @@ def test_later_calls_need_boxes_too():
 
 def test_a_loaded_matrix_scores_like_the_saved_one(tmp_path):
     S, y, boxes, groups = random_table()
-    saved = CooccurrenceCalibrator(min_overlap=0.4).fit(S, np.where(y, "yes", "no"), boxes, groups)
+    saved = CooccurrenceCalibrator(min_overlap=0.4, pos_label="yes").fit(S, np.where(y, "yes", "no"), boxes, groups)
     save_calibration(tmp_path / "m.json", saved, list("abcdef"))
     loaded = load_cooccurrence(tmp_path / "m.json")
     np.testing.assert_array_equal(loaded.matrix_, saved.matrix_)

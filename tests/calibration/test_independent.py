@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.special import expit
+from sklearn.base import clone
 from sklearn.isotonic import IsotonicRegression
 
 from eesvm import AffineCalibrator, InputError, IsotonicCalibrator, SigmoidCalibrator, Uncalibrated
@@ -60,14 +61,38 @@ def test_the_order_of_windows_and_exemplars_does_not_matter(calibrator):
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=repr)
 @pytest.mark.parametrize("labels", [(False, True), (-1, 1), ("background", "cell"), (3, 8), (0.0, 1.0)])
-def test_the_second_label_is_positive(calibrator, labels):
+@pytest.mark.parametrize("order", [1, -1])
+def test_labels_of_every_kind(calibrator, labels, order):
     S, y = table()
+    calibrator = clone(calibrator)
     expected = calibrator.fit(S, y).transform(S)
     is_positive = calibrator.predict(S) == 1
+    labels = labels[::order]
     named = np.array(labels)[y]
+    if labels not in [(False, True), (-1, 1), (0.0, 1.0)]:
+        calibrator.set_params(pos_label=labels[1])
     np.testing.assert_array_equal(calibrator.fit(S, named).transform(S), expected)
     np.testing.assert_array_equal(calibrator.classes_, labels)
     np.testing.assert_array_equal(calibrator.predict(S), np.array(labels)[is_positive.astype(int)])
+
+
+@pytest.mark.parametrize("calibrator", CALIBRATORS, ids=repr)
+@pytest.mark.parametrize(
+    ("labels", "pos_label", "message"),
+    [
+        (("bad", "good"), None, "`y` holds the labels 'bad' and 'good': say which one is positive by `pos_label`"),
+        ((3, 8), None, "`y` holds the labels 3 and 8: say which one is positive by `pos_label`"),
+        (("0", "1"), None, "`y` holds the labels '0' and '1': say which one is positive by `pos_label`"),
+        (("bad", "good"), "ugly", "`pos_label` must be one of the labels in `y`, 'bad' or 'good', got 'ugly'"),
+        (("0", "1"), 1, "`pos_label` must be one of the labels in `y`, '0' or '1', got 1"),
+        ((0, 1), "1", "`pos_label` must be one of the labels in `y`, 0 or 1, got '1'"),
+    ],
+)
+def test_which_label_is_positive_is_not_guessed(calibrator, labels, pos_label, message):
+    S, y = table()
+    with pytest.raises(InputError) as caught:
+        clone(calibrator).set_params(pos_label=pos_label).fit(S, np.array(labels)[y])
+    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS, ids=repr)

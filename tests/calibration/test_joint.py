@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 
 from eesvm import CalibrationProblem, InputError, JointCalibrator, solve
-from eesvm.calibration.calibrators.joint import covered_pairs, own_image_pairs
+from eesvm.calibration.calibrators.joint import covered_pairs, own_image_pairs, spreads
 from eesvm.calibration.calibrators.sigmoid import MUTED, fit_sigmoid
 
 
@@ -45,6 +45,38 @@ def test_predict_is_acceptance_by_the_thresholds(sigmoid, min_recall):
     np.testing.assert_array_equal(calibrator.predict(S), accepted.astype(int))
     assert accepted[y == 1].mean() >= min_recall
     assert accepted[y == 0].sum() == calibrator.result_.loss
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_margins_in_units_of_the_spread_do_not_depend_on_units(seed):
+    S, y, _, _ = table(seed=seed)
+    units = 2.0 ** np.random.default_rng(seed).integers(-12, 13, S.shape[1])  # powers of two round nothing
+    plain, scaled, other = JointCalibrator(), JointCalibrator(scale="spread"), JointCalibrator(scale="spread")
+    for calibrator, scores in ((plain, S), (scaled, S), (other, S * units)):
+        calibrator.fit(scores, y)
+    np.testing.assert_allclose(scaled.scales_, S.std(axis=0), rtol=1e-12)
+    np.testing.assert_array_equal(scaled.transform(S), (S - scaled.thresholds_) / scaled.scales_)
+    np.testing.assert_array_equal(scaled.decision_function(S), scaled.transform(S).max(axis=1))
+    np.testing.assert_array_equal(scaled.predict(S), plain.predict(S))
+    np.testing.assert_array_equal(scaled.decision_function(S) > 0, plain.decision_function(S) > 0)
+    np.testing.assert_array_equal(other.predict(S * units), scaled.predict(S))
+    np.testing.assert_allclose(other.transform(S * units), scaled.transform(S), rtol=1e-9)
+    np.testing.assert_array_equal(other.assign(S * units), scaled.assign(S))
+
+
+def test_spreads_of_odd_columns():
+    column = np.array([1.0, 2.0, 4.0])
+    odd = np.stack([column, np.full(3, 0.1), [1e308, -1e308, 0], column * 1e-200], axis=1)
+    np.testing.assert_allclose(spreads(odd[:1], odd[1:]), [column.std(), 1, 1, 1], rtol=1e-12)
+
+
+def test_another_scale_needs_another_fit():
+    S, y, _, _ = table()
+    calibrator = JointCalibrator().fit(S, y).set_params(scale="spread")
+    with pytest.raises(InputError, match=r"^`scale` was changed after `fit`: call `fit` again$"):
+        calibrator.transform(S)
+    with pytest.raises(InputError, match=r"^`scale` must be one of 'none', 'spread', got 'wide'$"):
+        calibrator.set_params(scale="wide").fit(S, y)
 
 
 def test_without_sigmoid_transform_is_the_margin():

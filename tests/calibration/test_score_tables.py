@@ -195,7 +195,9 @@ def test_wrong_labels(tmp_path, labels, options, complaint):
 def test_labels_that_are_not_needed_may_be_anything(tmp_path):
     table = read_score_table(write(tmp_path, "t.csv", "label,a\n,1\n?,2\n!,3\n"), require_labels=False)
     assert table.labels is None
-    assert table.notes == ("the labels are not used: `label` has 1 missing labels, the first in row 0",)
+    assert table.notes == ("the labels are not used: `label` has 1 missing labels, the first in line 2",)
+    with pytest.raises(InputError, match=r"`label` has 1 missing labels, the first in line 4$"):
+        read_score_table(write(tmp_path, "lines.csv", "label,a\n\n1,2\n,3\n"))
     assert read_score_table(write(tmp_path, "t.csv", "a\n1\n"), require_labels=False).notes == ()
 
 
@@ -428,3 +430,66 @@ def test_elements_without_bytes_claim_nothing(tmp_path):
     with zipfile.ZipFile(tmp_path / "t.npz", "a") as archive:
         archive.writestr("exemplar_names.npy", header.getvalue())
     assert "exemplar_names" in refusal(tmp_path / "t.npz")
+
+
+def numbered(tmp_path, ids, name="t.csv", n=30):
+    """A table of one detector and a column of numbers that nobody meant as scores."""
+    rng = np.random.default_rng(0)
+    columns = {"label": np.arange(n) % 2, "id": ids, "a": rng.normal(size=n).round(3)}
+    if name.endswith(".parquet"):
+        pyarrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(pyarrow.table(columns), tmp_path / name)
+        return tmp_path / name
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    return write(tmp_path, name, "\n".join(lines) + "\n")
+
+
+COUNTING = (
+    "column 'id' is not like scores but like numbers of rows, whole and no two alike: leave it out by --exclude id, or "
+    "name all columns of scores by --columns"
+)
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.arange(30),
+        np.arange(30)[::-1] + 7,
+        np.random.default_rng(0).permutation(30) + 1000,
+        np.cumsum(np.random.default_rng(0).integers(1, 9, 30)),
+    ],
+)
+def test_a_column_that_counts_rows_is_no_detector(tmp_path, name, ids):
+    file = numbered(tmp_path, ids, name)
+    with pytest.raises(InputError) as caught:
+        read_score_table(file)
+    assert str(caught.value) == f"{file}: {COUNTING}"
+    table = read_score_table(file, exclude=["id"])
+    assert (table.exemplar_names, table.notes) == (["a"], ("column 'id' is not used",))
+    assert read_score_table(file, columns=["a"]).exemplar_names == ["a"]
+    assert read_score_table(file, columns=["a", "id"]).exemplar_names == ["a", "id"]  # asked for by name
+    assert read_score_table(file, columns=["id", "a"], exclude=["id"]).exemplar_names == ["a"]
+
+
+def test_whole_numbers_of_which_no_two_are_alike_are_noticed(tmp_path):
+    ids = np.random.default_rng(0).permutation(1000)[:30]
+    table = read_score_table(numbered(tmp_path, ids))
+    assert table.exemplar_names == ["id", "a"]
+    assert table.notes == (
+        "column 'id' holds whole numbers, no two alike: if they are identifiers, leave it out by --exclude id",
+    )
+    for usual in (ids // 2 * 2.5, ids % 20, np.where(ids % 2, 1, 0)):  # fractions, repeated numbers, flags
+        assert read_score_table(numbered(tmp_path, usual)).notes == ()
+    assert read_score_table(numbered(tmp_path, np.arange(10), n=10)).exemplar_names == ["id", "a"]  # too few to tell
+
+
+def test_columns_to_be_left_out_must_be_there(tmp_path):
+    file = numbered(tmp_path, np.arange(30))
+    with pytest.raises(InputError) as caught:
+        read_score_table(file, exclude=["id", "ID"])
+    assert str(caught.value) == f"{file}: column 'ID' is missing, so it cannot be left out; there is 'label', 'id', 'a'"
+    np.savez(tmp_path / "t.npz", scores=np.eye(3), labels=[0, 1, 1], exemplar_names=["a", "b", "c"])
+    assert read_score_table(tmp_path / "t.npz", exclude=["b"]).exemplar_names == ["a", "c"]
+    with pytest.raises(InputError, match=r"t.npz: column 'd' is not in the table, which has 'a', 'b', 'c'$"):
+        read_score_table(tmp_path / "t.npz", exclude=["d"])

@@ -12,10 +12,22 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
-from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.estimator_checks import (
+    check_classifier_data_not_an_array,
+    check_classifiers_classes,
+    check_estimators_dtypes,
+    check_fit2d_1feature,
+    parametrize_with_checks,
+)
 
 from eesvm import AffineCalibrator, InputError, IsotonicCalibrator, JointCalibrator, SigmoidCalibrator, Uncalibrated
 
+LABEL_CHECKS = (
+    check_classifier_data_not_an_array,
+    check_classifiers_classes,
+    check_estimators_dtypes,
+    check_fit2d_1feature,
+)
 CALIBRATORS = [
     Uncalibrated(),
     SigmoidCalibrator(),
@@ -27,21 +39,39 @@ CALIBRATORS = [
 ]
 
 OBJECTS = "A table that does not hold numbers is refused with an InputError, which is a ValueError and not a TypeError."
+LABELS = "Which of two labels is positive is not guessed: labels such as 1 and 2, or texts, need `pos_label`."
 PROBABILITIES = "The decision function is a probability, compared with 0.5 or left to the thresholds, never with 0."
 
 
 def expected_failures(calibrator):
-    failures = {"check_dtype_object": OBJECTS}
+    failures = {"check_dtype_object": OBJECTS, **{check.__name__: LABELS for check in LABEL_CHECKS}}
     if isinstance(calibrator, SigmoidCalibrator | IsotonicCalibrator) or getattr(calibrator, "sigmoid", False):
         failures["check_classifiers_train"] = PROBABILITIES
-        if getattr(calibrator, "criterion", None) != "platt":
-            failures["check_classifiers_classes"] = PROBABILITIES
     return failures
 
 
 @parametrize_with_checks(CALIBRATORS, expected_failed_checks=expected_failures)
 def test_check_estimator(estimator, check):
     check(estimator)
+
+
+class Told:
+    """Is told which label is positive: the last."""
+
+    def fit(self, S, y, *arguments):
+        self.pos_label = np.unique(np.asarray(y))[-1]
+        return super().fit(S, y, *arguments)
+
+
+@pytest.mark.parametrize("check", LABEL_CHECKS)
+@pytest.mark.parametrize("estimator", CALIBRATORS, ids=repr)
+def test_check_estimator_that_is_told_the_positive_label(estimator, check):
+    kind = type(estimator)
+    has_probabilities = kind is IsotonicCalibrator or getattr(estimator, "sigmoid", kind is SigmoidCalibrator)
+    if check is check_classifiers_classes and has_probabilities and estimator.get_params().get("criterion") != "platt":
+        pytest.skip(PROBABILITIES)
+    told = type(kind.__name__, (Told, kind), {"__init__": kind.__init__})(**estimator.get_params())
+    check(kind.__name__, told)
 
 
 def table(n=120, n_exemplars=4):

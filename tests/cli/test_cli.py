@@ -80,7 +80,8 @@ def test_calibrate_and_apply_agree_with_the_library(tmp_path, npz):
     np.testing.assert_array_equal(loaded.thresholds_, calibrator.thresholds_)
     rows = read_csv(tmp_path / "out" / "thresholds.csv")
     assert [row["exemplar"] for row in rows] == table.exemplar_names
-    np.testing.assert_array_equal([float(row["threshold"]) for row in rows], calibrator.thresholds_.astype(float))
+    dtype = calibrator.thresholds_.dtype
+    np.testing.assert_array_equal(np.array([row["threshold"] for row in rows], dtype=dtype), calibrator.thresholds_)
     assert (tmp_path / "out" / "loss_and_bound.png").read_bytes().startswith(b"\x89PNG")
 
     write_csv(tmp_path / "new.csv", table, order=[3, 1, 5, 0, 2, 4], id=["x"] * table.n_rows)
@@ -258,6 +259,74 @@ def test_apply_matches_columns(tmp_path, npz, capsys):
         f"{out} already exists: choose another name or allow overwriting it (--overwrite)"
     )
     assert main(["apply", str(cal), str(tmp_path / "nameless.npz"), "-o", str(out), "--overwrite", "--quiet"]) == 0
+
+
+def test_the_column_with_the_largest_units_does_not_win_by_them(tmp_path, capsys):
+    plain = small_table()
+    units = np.array([1, 1000, 1, 1, 1, 1])
+    table = ScoreTable(plain.scores.astype(float) * units, plain.labels, exemplar_names=plain.exemplar_names)
+    write_score_table(tmp_path / "scores.npz", table)
+    write_score_table(tmp_path / "plain.npz", plain)
+    winners = []
+    for name in ("plain", "scores"):
+        scores, out, rows = (tmp_path / f"{name}{end}" for end in (".npz", "", ".csv"))
+        assert main(["calibrate", str(scores), "-o", str(out), "--quiet"]) == 0
+        assert main(["apply", str(out), str(scores), "-o", str(rows)]) == 0
+        assert "note" not in capsys.readouterr().out
+        winners.append([row["exemplar"] for row in read_csv(rows)])
+    assert winners[0] == winners[1]
+    assert len(set(winners[0])) > 1
+    file = tmp_path / "scores" / "calibration.json"
+    content = json.loads(file.read_text())
+    del content["scales"]  # as earlier versions wrote it
+    file.write_text(json.dumps(content))
+    assert main(["apply", str(file), str(tmp_path / "scores.npz"), "-o", str(tmp_path / "old.csv")]) == 0
+    assert capsys.readouterr().out.startswith(
+        "note: the spreads of the columns differ by more than 10 times, and this calibration compares margins as they "
+        "are: the column with the largest units wins most rows; calibrate again to compare them in spreads\n"
+    )
+
+
+def test_columns_are_named_or_left_out(tmp_path, capsys):
+    table = small_table()
+    write_csv(tmp_path / "t.csv", table, id=range(460))
+    scores, names = str(tmp_path / "t.csv"), ",".join(table.exemplar_names)
+    assert fails(capsys, "calibrate", scores, "-o", tmp_path / "no") == (
+        f"{scores}: column 'id' is not like scores but like numbers of rows, whole and no two alike: leave it out by "
+        "--exclude id, or name all columns of scores by --columns"
+    )
+    made = []
+    for number, option in enumerate((["--exclude", "id"], ["--columns", names])):
+        out = tmp_path / f"out{number}"
+        assert main(["calibrate", scores, "-o", str(out), *option]) == 0
+        assert capsys.readouterr().out.startswith("note: column 'id' is not used\n")
+        made.append(load_calibration(out).thresholds_.tolist())
+        assert main(["verify", scores, str(out), "--quiet", *option]) == 0
+        assert main(["apply", str(out), scores, "-o", str(tmp_path / f"{number}.csv"), "--quiet", *option]) == 0
+    assert made[0] == made[1]
+    assert (tmp_path / "0.csv").read_bytes() == (tmp_path / "1.csv").read_bytes()
+    for wrong, rule in (
+        ("a,,b", "names of columns, parted by commas, are needed"),
+        ("a,a", "no name may be there twice"),
+    ):
+        with pytest.raises(SystemExit, match=r"^2$"):
+            main(["calibrate", scores, "-o", str(out), "--columns", wrong])
+        assert f"argument --columns: {rule}, got '{wrong}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_thresholds_have_the_shortest_text_that_reads_back(tmp_path, dtype):
+    plain = small_table()
+    table = ScoreTable(plain.scores.round(2).astype(dtype), plain.labels, exemplar_names=plain.exemplar_names)
+    write_score_table(tmp_path / "t.npz", table)
+    assert main(["calibrate", str(tmp_path / "t.npz"), "-o", str(tmp_path / "out"), "--quiet"]) == 0
+    texts = [row["threshold"] for row in read_csv(tmp_path / "out" / "thresholds.csv")]
+    thresholds = load_calibration(tmp_path / "out").thresholds_
+    assert thresholds.dtype == dtype
+    assert [dtype(text) for text in texts] == thresholds.tolist()
+    assert texts == [np.format_float_positional(value, unique=True, trim="0") for value in thresholds]
+    if dtype == np.float32:
+        assert max(map(len, texts)) <= 11
 
 
 def test_apply_without_names_counts_columns(tmp_path, capsys):

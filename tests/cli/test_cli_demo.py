@@ -105,6 +105,9 @@ def test_demo_on_small_scenes(tmp_path, capsys):
     assert f"Open {tmp_path / 'demo' / 'report.html'} in a browser." in out
     for rule in PAPER_RULES:
         assert rule.name in out
+    for stage in ("detection in the test scenes", "comparison of calibrators", "model, tables and pictures"):
+        assert f"\n{stage} " in out
+    assert "\nreport with recall floors " in out
     page = (tmp_path / "demo" / "report.html").read_text()
     data = json.loads(page.split('<script type="application/json" id="data">')[1].split("</script>")[0])
     tables = [table for section in data["sections"] for table in section["tables"]]

@@ -204,7 +204,7 @@ def test_a_mask_of_the_truth_that_cannot_be_read_is_a_problem(place, detector, n
 
     test = open_dataset(place / "data", split="test")
     chosen = choose_detections(detector.exemplars_, near[:2], test)
-    spoiled = replace(chosen[0].record.instances[0], mask=broken)
+    spoiled = replace(chosen[0].record.instances[0], mask=broken, void=broken)
     record = replace(chosen[0].record, instances=(spoiled, *chosen[0].record.instances[1:]))
     problems = []
     quality = measure_transfer(

@@ -72,6 +72,17 @@ def test_masks_belong_to_objects_by_their_position_in_the_file(tmp_path):
     (cat,) = dataset.instances()
     assert cat.index == 1  # the first object has an inverted box
     np.testing.assert_array_equal(cat.mask(), numbers == 2)
+    np.testing.assert_array_equal(cat.void(), numbers == 255)
+
+
+def test_void_pixels_are_the_mask_of_nobody(tmp_path):
+    save_voc(tmp_path, "a", voc_object() * 255)
+    Image.fromarray(np.full((30, 40), 255, np.uint8)).save(_folder(tmp_path / "SegmentationObject") / "a.png")
+    *_, before, last = open_dataset(tmp_path).instances()
+    assert not before.mask().any()
+    assert before.void().all()
+    assert last.mask is None  # its number would be that of void
+    assert last.void is None
 
 
 def test_masks_that_do_not_fit_are_left_out(tmp_path):

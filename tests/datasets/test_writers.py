@@ -98,6 +98,20 @@ def test_voc_numbers_and_colours_are_those_of_voc(tmp_path):
     assert (tmp_path / "out/ImageSets/Main/dog_all.txt").read_text() == "train/one -1\ntwo  1\n"
 
 
+def test_void_pixels_come_back_from_voc(tmp_path):
+    dataset = made_dataset()
+    void = np.zeros((30, 40), bool)
+    void[18:24, 3:19] = True  # overlaps the first mask, which wins
+    marked = tuple(replace(each, void=lambda: void) for each in dataset[0].instances)
+    record = replace(dataset[0], instances=marked)
+    write_voc(replace(dataset, images=(record, *dataset.images[1:])), tmp_path / "out")
+    again = open_dataset(tmp_path / "out", strict=True)
+    assert_same(dataset, again)
+    expected = void & ~marked[0].mask() & ~marked[1].mask()
+    for instance in again[0].instances:
+        np.testing.assert_array_equal(instance.void(), expected)
+
+
 def test_image_files_are_copied_byte_for_byte(tmp_path):
     save_voc(tmp_path / "in", "a", voc_object())
     write_coco(open_dataset(tmp_path / "in"), tmp_path / "out")

@@ -15,6 +15,7 @@ from eesvm.detector.options import CALIBRATORS
 from eesvm.structures import ExemplarAnnotation, Part
 from eesvm.transfer.annotations import load_annotations, plain_json, save_annotations
 from helpers.detector_scenes import detections, quick_options, same_detections, scenes, trained
+from helpers.trainings import fitted, model_files
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,37 @@ def test_a_loaded_model_knows_its_exemplars(detector, saved):
         assert plain_json(one.metadata) == other.metadata
 
 
+def test_equal_models_have_equal_files_whenever_they_were_trained(saved, tmp_path):
+    again = trained(quick_options(calibration__method="exact", calibration__node_limit=5), calibrators="all")
+    again.save(tmp_path / "again")
+    first, second = ({**model_files(folder)} for folder in (saved, tmp_path / "again"))
+    assert {name for name in first if name.endswith("calibration.json")} <= set(second)
+    assert "model.json" in first
+    assert first == second
+    fitted(tmp_path / "one")
+    fitted(tmp_path / "other")
+    assert model_files(tmp_path / "one") == model_files(tmp_path / "other")
+
+
+def test_how_long_a_search_took_is_kept_apart(detector, model):
+    def result_of(one):
+        return one.models_[0].calibrators["joint"].result_
+
+    files = model / "classes" / class_folder(detector.models_[0].class_name) / "joint"
+    result, loaded = result_of(detector), result_of(ExemplarDetector.load(model))
+    assert (loaded.seconds, loaded.history) == (result.seconds, result.history)
+    content, times = (json.loads((files / each).read_text()) for each in ("calibration.json", "search.json"))
+    assert not {"seconds", "history"} & set(content["result"])
+    assert set(times) == {"format", "seconds", "history"}
+
+    (files / "search.json").write_text('{"format": "eesvm-search", "seconds": -1, "history": []}')
+    with pytest.raises(InputError, match=r"search.json: `seconds` must be a number >= 0, got -1$"):
+        ExemplarDetector.load(model)
+    (files / "search.json").unlink()
+    loaded = result_of(ExemplarDetector.load(model))
+    assert (loaded.seconds, loaded.history) == (0.0, [])
+
+
 def test_a_model_can_be_saved_again(saved, tmp_path):
     loaded = ExemplarDetector.load(saved)
     loaded.save(tmp_path / "again")
@@ -75,7 +107,7 @@ def test_the_card_says_what_there_is(saved):
     assert set(card["files"]) == {
         path.relative_to(saved).as_posix()
         for path in saved.rglob("*")
-        if path.is_file() and path.name not in ("MODEL.md", "model.json", ".eesvm-output")
+        if path.is_file() and path.name not in ("MODEL.md", "model.json", "search.json", ".eesvm-output")
     }
 
 

@@ -40,13 +40,9 @@ def contents(model):
     """Every file of a model to the byte, less what tells when it was made and how long a search took."""
     files = {str(p.relative_to(model)): p.read_bytes() for p in sorted(model.rglob("*")) if p.is_file()}
     del files["run.json"]
-    card = json.loads(files.pop("model.json"))
-    for name in [name for name in files if name.endswith("calibration.json")]:
-        calibration = json.loads(files[name])
-        del calibration["result"]["seconds"], card["files"][name]
-        calibration["result"]["history"] = [point[1:] for point in calibration["result"]["history"]]
-        files[name] = calibration
-    return files | {"model.json": card}
+    for name in [name for name in files if name.endswith("search.json")]:
+        files[name] = [point[1:] for point in json.loads(files[name])["history"]]
+    return files
 
 
 @pytest.fixture(scope="module")

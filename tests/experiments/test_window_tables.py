@@ -153,7 +153,15 @@ def test_labels_and_threads_change_nothing(data):
     plain = compare_calibrators(S_train, y_train, S_test, y_test, *images, method="greedy", n_resamples=5, n_jobs=1)
     names = np.array(["background", "cell"])
     named = compare_calibrators(
-        S_train, names[y_train], S_test, names[y_test], *images, method="greedy", n_resamples=5, n_jobs=2
+        S_train,
+        names[y_train],
+        S_test,
+        names[y_test],
+        *images,
+        method="greedy",
+        n_resamples=5,
+        n_jobs=2,
+        pos_label="cell",
     )
     assert named.to_csv_rows() == plain.to_csv_rows()
 
@@ -203,6 +211,10 @@ def test_bad_input_is_refused(data):
             "`S_train` and `S_test` must have one column per exemplar, got 5 and 4 columns",
         ),
         ({"y_test": y_test + 1}, "`y_train` and `y_test` must hold the same two labels, got 0, 1 and 1, 2"),
+        (
+            {"y_train": y_train + 1, "y_test": y_test + 1},
+            "`y_train` holds the labels 1 and 2: say which one is positive by `pos_label`",
+        ),
         ({"y_test": y_test[:-1]}, "`y_test` must have one label per window, shape (240,), got shape (239,)"),
         ({"y_test": np.zeros(240)}, "`y_test` holds no positive window: got one class only, 0.0"),
         (

@@ -1,24 +1,19 @@
 """Small trainings whose models are compared file by file."""
 
 import hashlib
-import json
 
 from eesvm.detector import ExemplarDetector
 from helpers.detector_scenes import quick_options, scenes
 
 
 def model_files(folder):
-    """What is in the files of a model, without the times that searches took, and the hashes of files with such."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if path.name == "calibration.json":
-            content = json.loads(path.read_text())
-            content["result"] |= {"seconds": 0, "history": [], "statistics": {}}
-            found[name] = content
-        elif path.is_file() and name not in ("run.json", "model.json"):
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
+    """Hashes of all files of a model but the two that hold times: run.json, and search.json of each class."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+        if path.name not in ("run.json", "search.json")
+    }
 
 
 def fitted(folder, changes=None, dataset=None, **arguments):

@@ -1,5 +1,6 @@
 """Measures of transferred annotations, worked by hand and compared with whole masks."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -13,7 +14,7 @@ from eesvm.datasets import open_dataset
 from eesvm.datasets.scenes import make_scenes
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance, Part
 from eesvm.transfer import annotate, transfer
-from eesvm.transfer.measures import iou_of_pieces
+from eesvm.transfer.measures import iou_of_pieces, read_truth
 from eesvm.transfer.quality import (
     BEST_EXEMPLAR,
     CSV_HEADER,
@@ -100,6 +101,27 @@ def test_by_hand():
     assert table["first", MASK_IOU].interval == (0.5, 1.0)
     assert table["first", MASK_IOU].n_exemplars == 1
     assert table.choices == ("first", "second", WHOLE_BOX)
+
+
+def test_void_pixels_count_neither_for_nor_against():
+    void = np.zeros((8, 10), dtype=bool)
+    void[:, 2] = True  # one of the two columns by which the full mask exceeds the left half
+    target = replace(OBJECTS[0], void=lambda: void)
+
+    def mean(instance, choice):
+        table = transfer_quality(EXEMPLARS, {"one": [choice]}, BOXES[:1], [instance], [(10, 8)], n_resamples=10)
+        return table["one", MASK_IOU].mean, table[WHOLE_BOX, MASK_IOU].mean
+
+    assert mean(OBJECTS[0], 2) == (0.5, 0.5)
+    assert mean(target, 2) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+    assert mean(target, 0) == (1.0, pytest.approx(2 / 3))
+    assert mean(target, 1) == (0.0, pytest.approx(2 / 3))
+
+
+def test_an_object_that_is_all_void_has_no_mask():
+    target = replace(OBJECTS[0], void=lambda: np.ones((8, 10), dtype=bool))
+    table = transfer_quality(EXEMPLARS, {"one": [0]}, BOXES[:1], [target], [(10, 8)], n_resamples=10)
+    assert MASK_IOU not in table.measures
 
 
 def test_draws_are_averaged_and_none_is_left_out():
@@ -247,6 +269,22 @@ def test_pieces_overlap_like_whole_masks(first, second, places):
     assert iou_of_pieces(first, places[:2], second, places[2:]) == expected
 
 
+@settings(deadline=None, max_examples=200)
+@given(pieces, pieces, hnp.arrays(bool, (14, 14)), st.tuples(*[st.integers(0, 7)] * 4))
+def test_void_is_left_out_as_voc_does(handed, truth, void, places):
+    (x, y), (u, v) = places[:2], places[2:]
+    first, second = np.zeros((14, 14), dtype=bool), np.zeros((14, 14), dtype=bool)
+    first[y : y + handed.shape[0], x : x + handed.shape[1]] = handed
+    second[v : v + truth.shape[0], u : u + truth.shape[1]] = truth
+    found = read_truth(replace(OBJECTS[0], mask=lambda: second, void=lambda: void)).mask_iou(handed, (x, y))
+    labelled = ~void  # VOC's scorer drops all pixels of 255 before it counts
+    if not second[labelled].any():
+        assert found == {}
+    else:
+        expected = (first & second)[labelled].sum() / (first | second)[labelled].sum()
+        assert found == {MASK_IOU: expected}
+
+
 def test_scenes_from_end_to_end():
     scenes = make_scenes(n_train=12, n_test=12)
     records = {record.image_id: record for record in scenes}
@@ -278,5 +316,10 @@ def test_real_masks_parts_and_breeds():
     assert table["itself", PART_IOU].mean == pytest.approx(1.0)
     assert table["itself", "subcategory"].mean == 1.0
     assert 0.3 < table["random", MASK_IOU].mean < 0.9
+    without = [replace(each, void=None) for each in objects]
+    blind = transfer_quality(
+        exemplars, choices, boxes, without, [sizes[each.image_id] for each in objects], n_resamples=50
+    )
+    assert table[WHOLE_BOX, MASK_IOU].mean > blind[WHOLE_BOX, MASK_IOU].mean + 0.05  # a broad band around each cat
     handed = transfer(exemplars[0], objects[0].box, sizes[objects[0].image_id])
     assert handed.subcategory == objects[0].metadata["subcategory"]

@@ -167,8 +167,20 @@ def check_table(values: Any, name: str) -> FloatArray:
     return scores
 
 
-def check_labels(values: Any, n: int, name: str = "y") -> tuple[np.ndarray, NDArray[np.bool_]]:
-    """The two labels in `values`, sorted, and for each of the `n` windows whether it carries the second of them."""
+def check_labels(
+    values: Any, n: int, name: str = "y", pos_label: object = None
+) -> tuple[np.ndarray, NDArray[np.bool_]]:
+    """The negative and the positive label in `values`, and for each of the `n` windows whether it is positive.
+
+    `pos_label` is the positive one; where it is None, 1 or True beside 0, -1 or False.
+    """
+    classes, class_ids = two_labels(values, n, name)
+    positive = _positive_class(classes, pos_label, name)
+    return classes[[1 - positive, positive]], class_ids == positive
+
+
+def two_labels(values: Any, n: int, name: str = "y") -> tuple[np.ndarray, NDArray[np.intp]]:
+    """The two labels in `values`, sorted, and for each of the `n` windows which of them it carries."""
     labels = np.asarray(values)
     if labels.shape != (n,):
         raise InputError(f"`{name}` must have one label per window, shape ({n},), got shape {labels.shape}")
@@ -188,7 +200,25 @@ def check_labels(values: Any, n: int, name: str = "y") -> tuple[np.ndarray, NDAr
             "Only binary classification is supported. The type of the target is multiclass: "
             f"`{name}` must hold two labels, got {len(classes)}"
         )
-    return classes, class_ids.reshape(n) == 1
+    return classes, class_ids.reshape(n)
+
+
+def _positive_class(classes: np.ndarray, pos_label: object, name: str) -> int:
+    """Which of two labels is positive, by `pos_label` or where it goes without saying."""
+    labels = classes.tolist()
+    if pos_label is not None:
+        found = [k for k, label in enumerate(labels) if isinstance(label, str) == isinstance(pos_label, str)]
+        found = [k for k in found if bool(labels[k] == pos_label)]
+        if not found:
+            raise InputError(
+                f"`pos_label` must be one of the labels in `{name}`, {labels[0]!r} or {labels[1]!r}, got {pos_label!r}"
+            )
+        return found[0]
+    if not any(labels == usual for usual in ([0, 1], [-1, 1])):
+        raise InputError(
+            f"`{name}` holds the labels {labels[0]!r} and {labels[1]!r}: say which one is positive by `pos_label`"
+        )
+    return 1
 
 
 def check_groups(values: Any, n: int, name: str, of: str) -> np.ndarray:

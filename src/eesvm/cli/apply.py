@@ -16,7 +16,7 @@ from typing import IO, Any
 from eesvm._support.amounts import percent
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError
-from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.calibration.calibrators.joint import JointCalibrator, spreads
 from eesvm.calibration.files.calibrations import load_calibration
 from eesvm.calibration.tables.fit import RowScores, score_rows
 from eesvm.calibration.tables.score_table import ScoreTable, read_score_table
@@ -24,13 +24,15 @@ from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb
 from eesvm.cli.console import Screen
 from eesvm.metrics import false_positives, recall_at
 
+_WIDELY = 10  # how often the largest spread of a column may hold the smallest
 _HELP = """\
 columns of the output:
   row             number of the row in SCORES, from 0
-  score           its highest calibrated score: above 0 is accepted, or with --sigmoid a probability
+  score           its highest calibrated score: above 0 is accepted, or with --sigmoid a probability; without, it counts
+                  in standard deviations of the column in the table that was calibrated
   accepted        1 where any exemplar scores the row above its threshold
   exemplar        the exemplar with the highest calibrated score, and exemplar_index, its column from 0
-  margin          the score of that exemplar minus its threshold
+  margin          the score of that exemplar minus its threshold, in the units of its column
 
 Columns of .csv and .parquet files are found by their names, in any order; others are ignored.
 
@@ -57,12 +59,25 @@ def run(arguments: argparse.Namespace) -> int:
     table = _read(arguments, calibrator)
     for note in table.notes:
         screen.note(note)
+    _note_units(calibrator, table, screen)
     rows = score_rows(calibrator, table.scores)
     with _open_output(arguments.output) as handle:
         _write(handle, rows, _names(calibrator))
     where = "" if arguments.output == "-" else f", written to {arguments.output}"
     screen.say(f"{int(rows.accepted.sum()):,} of {table.n_rows:,} rows accepted{_judged(table, rows)}{where}")
     return 0
+
+
+def _note_units(calibrator: JointCalibrator, table: ScoreTable, screen: Screen) -> None:
+    """Say so where the file is of a version that kept no units, and columns differ widely in theirs."""
+    if calibrator.sigmoid or calibrator.scale != "none" or not calibrator.active_.any():
+        return
+    units = spreads(table.scores[:, calibrator.active_])
+    if units.max() > _WIDELY * units.min():
+        screen.note(
+            f"the spreads of the columns differ by more than {_WIDELY} times, and this calibration compares margins as "
+            "they are: the column with the largest units wins most rows; calibrate again to compare them in spreads"
+        )
 
 
 def _check_output(output: str, overwrite: bool) -> None:
@@ -76,7 +91,8 @@ def _read(arguments: argparse.Namespace, calibrator: JointCalibrator) -> ScoreTa
         label_column=arguments.label_column,
         positive_label=arguments.positive_label,
         require_labels=False,
-        columns=calibrator.exemplar_names_,
+        columns=arguments.columns or calibrator.exemplar_names_,
+        exclude=arguments.exclude,
     )
     if table.n_exemplars != len(calibrator.thresholds_):
         raise InputError(
@@ -98,9 +114,10 @@ def _open_output(output: str) -> Iterator[IO[Any]]:
 def _write(handle: IO[Any], rows: RowScores, names: list[str]) -> None:
     writer = csv.writer(handle, lineterminator="\n")
     writer.writerow(["row", "score", "accepted", "exemplar", "exemplar_index", "margin"])
-    columns = (rows.scores.tolist(), rows.accepted.tolist(), rows.exemplars.tolist(), rows.margins.tolist())
+    # Scores in their own dtype: their text is the shortest that reads back as the same number.
+    columns = (rows.scores, rows.accepted.tolist(), rows.exemplars.tolist(), rows.margins)
     for row, (score, accepted, exemplar, margin) in enumerate(zip(*columns, strict=True)):
-        writer.writerow([row, repr(score), int(accepted), names[exemplar], exemplar, repr(margin)])
+        writer.writerow([row, str(score), int(accepted), names[exemplar], exemplar, str(margin)])
 
 
 def _names(calibrator: JointCalibrator) -> list[str]:

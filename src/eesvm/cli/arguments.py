@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,6 +49,22 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--positive-label", metavar="LABEL", help="label of the positives; all others are negatives (default: 1)"
     )
+    parser.add_argument(
+        "--columns", type=names, metavar="A,B,...", help="columns of scores, in this order (default: all others)"
+    )
+    parser.add_argument(
+        "--exclude", type=names, default=[], metavar="A,B,...", help="columns that are no scores, such as identifiers"
+    )
+
+
+def names(text: str) -> list[str]:
+    """A type for argparse: names of columns, parted by commas; one that holds a comma stands in double quotes."""
+    found = [name.strip() for name in next(csv.reader([text], skipinitialspace=True), [])]
+    if not found or not all(found):
+        raise argparse.ArgumentTypeError(f"names of columns, parted by commas, are needed, got {text!r}")
+    if len(set(found)) < len(found):
+        raise argparse.ArgumentTypeError(f"no name may be there twice, got {text!r}")
+    return found
 
 
 def add_annotations_argument(parser: argparse.ArgumentParser) -> None:

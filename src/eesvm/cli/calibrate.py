@@ -41,7 +41,8 @@ _HELP = """\
 SCORES is a .npz with `positive_scores` and `negative_scores` (or `scores` and `labels`), or a .csv, .csv.gz, .tsv or
 .parquet with a header, one column of scores per exemplar and a column of labels. An exemplar accepts a row whose score
 is above its threshold; a row is accepted if any exemplar accepts it. With --bounds, a threshold stays between the two
-numbers of its line; equal numbers lock it, and inf as the lower one switches its exemplar off.
+numbers of its line; equal numbers lock it, and inf as the lower one switches its exemplar off. A column that counts
+the rows is refused: --exclude leaves columns out, --columns names those of scores.
 
 example:
   eesvm calibrate scores.csv -o calibrated --min-recall 0.99 --time-limit 60
@@ -107,6 +108,8 @@ def run(arguments: argparse.Namespace) -> int:
         label_column=arguments.label_column,
         positive_label=arguments.positive_label,
         group_column=arguments.group_column,
+        columns=arguments.columns,
+        exclude=arguments.exclude,
     )
     calibrator = _calibrator(arguments)
     if arguments.bounds is not None:
@@ -127,6 +130,8 @@ def run(arguments: argparse.Namespace) -> int:
         if comparison is not None:
             write_comparison(folder, comparison)
         names = sorted(entry.name for entry in folder.iterdir())
+    for note in table.notes:
+        screen.note(note)
     report_result(calibrator, problem, screen)
     if frontier is not None:
         report_frontier(frontier, problem, screen)
@@ -233,4 +238,5 @@ def _calibrator(arguments: argparse.Namespace) -> JointCalibrator:
         gap=arguments.gap,
         random_state=arguments.seed,
         n_jobs=arguments.jobs,
+        scale="spread",  # the columns of a table may have any units
     )

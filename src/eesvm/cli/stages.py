@@ -83,6 +83,16 @@ class StageLines:
         self._write(f"[{duration(now - self._began)}] {stage}{amount}{left}\n")
 
 
+@contextmanager
+def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Add the time that the block takes to those of its stage."""
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - started
+
+
 def report_profile(seconds: Mapping[str, float], total: float, screen: Screen) -> None:
     """Seconds of each stage and their share of the whole."""
     rest = total - sum(seconds.values())

@@ -60,7 +60,8 @@ def _problem(arguments: argparse.Namespace, calibrator: JointCalibrator) -> Cali
         arguments.scores,
         label_column=arguments.label_column,
         positive_label=arguments.positive_label,
-        columns=calibrator.exemplar_names_,
+        columns=arguments.columns or calibrator.exemplar_names_,
+        exclude=arguments.exclude,
     )
     try:
         return table.problem(calibrator.across_groups_, calibrator.lower_thresholds_, calibrator.upper_thresholds_)

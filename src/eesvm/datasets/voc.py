@@ -3,8 +3,8 @@
 In: a devkit folder (JPEGImages, Annotations, ImageSets, SegmentationObject), or any folder with XML files beside the
 images or in a folder of their own. Out: a `Dataset`. VOC counts pixels from 1 and includes both ends, so the box
 xmin, ymin, xmax, ymax of a file becomes the half-open xmin - 1, ymin - 1, xmax, ymax; tools that count from 0 are
-read with `first_pixel=0`. Object i of a file owns the pixels i + 1 of its SegmentationObject image. Tags without a
-place in `Instance` become metadata.
+read with `first_pixel=0`. Object i of a file owns the pixels i + 1 of its SegmentationObject image; those of 255 are
+void, labelled by nobody. Tags without a place in `Instance` become metadata.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from eesvm.datasets._voc_xml import Node, XmlError, corners, is_true, metadata, 
 from eesvm.datasets.build import Builder, Options, Picture, choose_split, without_annotation
 from eesvm.datasets.tree import ImageIndex, below, common_folder, folder_splits, key, safe_name, scan
 from eesvm.images.files import ImageError, image_size, read_index_image
-from eesvm.images.masks import index_mask
+from eesvm.images.masks import VOID, index_mask
 from eesvm.structures import Dataset, Instance, Part
 
 _LIST_FOLDERS = (("ImageSets/Main", ""), ("ImageSets/Segmentation", "Segmentation/"))  # and how splits are prefixed
@@ -296,18 +296,20 @@ def _instance(
     if layout.name_key:
         values[layout.name_key] = written
     pose = node.value("pose")
+    read_mask = _mask_reader(mask, index + 1, what, place, builder)
     return Instance(
         class_name=name,
         box=box,
         image_id=image_id,
         index=index,
-        mask=_mask_reader(mask, index + 1, what, place, builder),
+        mask=read_mask,
         parts=tuple(_parts(layout, node, what, picture, source, builder)),
         is_difficult=is_true(node, "difficult"),
         is_truncated=is_true(node, "truncated"),
         pose=None if pose.lower() in ("", "unspecified") else pose,
         metadata=values,
         source=f"{source}:{node.line}",
+        void=None if read_mask is None else partial(index_mask, str(mask), VOID),
     )
 
 
@@ -358,7 +360,7 @@ def _mask_file(layout: Layout, image_id: str, picture: Picture, builder: Builder
 
 
 def _mask_reader(path: Path | None, number: int, what: str, place: tuple[Path, int], builder: Builder) -> Any:
-    if path is None:
+    if path is None or number >= VOID:
         return None
     if builder.options.check == "full" and not index_mask(path, number).any():
         builder.problem(place[0], f"{what} has no pixel in {path.name}; it is kept without mask", "mask", place[1])

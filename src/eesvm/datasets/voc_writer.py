@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from xml.sax.saxutils import escape
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError
-from eesvm.images.masks import check_mask
+from eesvm.images.masks import VOID, check_mask
 from eesvm.structures import Box, Dataset, ImageRecord, Instance
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _TAG = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _OWN_TAGS = ("name", "pose", "truncated", "difficult", "bndbox", "part", "attributes")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_MOST_MASKS = 254  # numbers of a palette image: 0 is background, 255 void
+_MOST_MASKS = VOID - 1  # numbers of a palette image, of which 0 is background
 
 
 def annotation_xml(record: ImageRecord, file_name: str, database: str) -> str:
@@ -50,15 +51,22 @@ def object_image(record: ImageRecord) -> Image | None:
         count = len(record.instances)
         raise InputError(f"image {record.image_id!r} has {count} objects, VOC masks hold at most {_MOST_MASKS}")
     numbers = np.zeros((record.height, record.width), dtype=np.uint8)
+    for instance in record.instances:
+        if instance.void is not None:
+            numbers[_checked(instance.void(), record)] = VOID
     for number, instance in enumerate(record.instances, start=1):
         if instance.mask is not None:
-            mask = check_mask(instance.mask())
-            if mask.shape != numbers.shape:
-                raise InputError(f"a mask of image {record.image_id!r} has shape {mask.shape}, not {numbers.shape}")
-            numbers[mask] = number
+            numbers[_checked(instance.mask(), record)] = number
     picture = optional_module("PIL.Image").fromarray(numbers)
     picture.putpalette(palette())
     return picture
+
+
+def _checked(pixels: NDArray[np.bool_], record: ImageRecord) -> NDArray[np.bool_]:
+    mask, shape = check_mask(pixels), (record.height, record.width)
+    if mask.shape != shape:
+        raise InputError(f"a mask of image {record.image_id!r} has shape {mask.shape}, not {shape}")
+    return mask
 
 
 def list_text(dataset: Dataset, split: str) -> str:

@@ -6,6 +6,7 @@
     classes/NAME/exemplars.safetensors, single_svm.safetensors, annotations.safetensors, boxes.safetensors
     classes/NAME/scores.npz, windows.safetensors         what calibrators are fitted from
     classes/NAME/joint/calibration.json, certificate.npz, and sigmoid.safetensors, cooccurrence.json, ...
+    classes/NAME/joint/search.json    how long the search took; not hashed, so that equal models have equal cards
 
 In: a trained model. Out: the folder, and the model again. Each part is a function that writes some of these files and
 one that reads them, so that training can keep what it has finished (`training_run`). Score table and joint calibration
@@ -38,7 +39,7 @@ from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.files.arrays import load_calibrator, save_calibrator
-from eesvm.calibration.files.calibrations import load_calibration, load_cooccurrence, save_calibration
+from eesvm.calibration.files.calibrations import SEARCH_NAME, load_calibration, load_cooccurrence, save_calibration
 from eesvm.calibration.files.certificates import load_certificate, save_certificate
 from eesvm.calibration.tables.score_table import read_score_table, write_score_table
 from eesvm.descriptors import PCA, MeanNormScaler, Transformed
@@ -93,8 +94,13 @@ def finish_model(root: Path, model: LoadedModel, digests: Mapping[str, str]) -> 
     """Write the card, which makes the folder a model."""
     descriptor = model.open_descriptor()
     folders = {one.class_name: f"classes/{class_folder(one.class_name)}" for one in model.classes}
-    content = card(model.options, model.classes, folders, descriptor, model.inputs, digests)
+    content = card(model.options, model.classes, folders, descriptor, model.inputs, without_times(digests))
     write_card(root, content)
+
+
+def without_times(digests: Mapping[str, str]) -> dict[str, str]:
+    """Those of files that do not depend on the clock: the same model has the same ones, whenever it was trained."""
+    return {name: value for name, value in digests.items() if Path(name).name != SEARCH_NAME}
 
 
 def load_model(folder: str | os.PathLike[str]) -> LoadedModel:
@@ -281,14 +287,14 @@ def write_calibrator(
         file = _made(root, f"{folder}/{name}.safetensors")
         save_calibrator(root / file, name, calibrator)
         return [file]
-    files = [_made(root, f"{folder}/{JOINT}/calibration.json")]
-    save_calibration(root / files[0], calibrator)
+    files = [_made(root, f"{folder}/{JOINT}/calibration.json"), f"{folder}/{JOINT}/{SEARCH_NAME}"]
+    save_calibration(root / files[0], calibrator, times_apart=True)
     certificate = calibrator.result_.certificate
     if certificate is None and read_certificate is not None:
         certificate = read_certificate()
     if certificate is not None:
         files.append(f"{folder}/{JOINT}/{_CERTIFICATE}")
-        save_certificate(root / files[1], certificate)
+        save_certificate(root / files[-1], certificate)
     return files
 
 

@@ -48,6 +48,7 @@ from eesvm.detector.files import (
     read_regressor,
     read_scores,
     read_training,
+    without_times,
     write_calibrator,
     write_descriptor,
     write_regressor,
@@ -408,7 +409,7 @@ class TrainingRun:
         assert self.folder is not None
         descriptor = self.descriptor  # made anew if its files are damaged, so before they are listed
         parts = self._part_names()
-        files = self.folder.files(parts)
+        files = without_times(self.folder.files(parts))
         inputs = self.inputs
         options = {name: value for name, value in self.options.as_dict().items() if name != "n_jobs"}
         key = digest([files, options, inputs, [model.class_name for model in models]])

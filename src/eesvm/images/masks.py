@@ -21,6 +21,8 @@ from eesvm.images.files import MAX_PIXELS, read_index_image
 
 Mask = NDArray[np.bool_]
 
+VOID = 255  # the number of the pixels that nobody labelled, in an image whose pixels number the objects
+
 _UPSAMPLING = 5  # COCO draws outlines on a grid five times as fine
 _MAX_OUTLINE = 20_000_000  # points on that grid: an outline that leaves the image by far is refused, not drawn
 _DIGIT_BITS = 5  # of a character in COCO's text form; the sixth bit says that another one follows

@@ -232,15 +232,19 @@ def _guarded(record: ImageRecord, problems: list[Problem] | None) -> ImageRecord
 
 
 def _with_safe_mask(instance: Instance, record: ImageRecord, problems: list[Problem] | None) -> Instance:
-    if instance.mask is None:
-        return instance
-    return replace(instance, mask=partial(_read_mask, instance, record, problems))
+    safe = partial(_read_mask, instance, record, problems)
+    mask, void = (None if read is None else partial(safe, read) for read in (instance.mask, instance.void))
+    return replace(instance, mask=mask, void=void)
 
 
-def _read_mask(instance: Instance, record: ImageRecord, problems: list[Problem] | None) -> NDArray[np.bool_]:
+def _read_mask(
+    instance: Instance,
+    record: ImageRecord,
+    problems: list[Problem] | None,
+    read: Callable[[], NDArray[np.bool_]],
+) -> NDArray[np.bool_]:
     try:
-        if instance.mask is not None:
-            return instance.mask()
+        return read()
     except (InputError, OSError, ValueError, MemoryError) as error:
         where = instance.source or record.path or record.image_id
         _pass_over(Problem(where, reason(error), kind="mask"), problems)

@@ -28,7 +28,7 @@ from eesvm._support.version import __version__
 from eesvm.datasets.tree import safe_name
 from eesvm.datasets.voc_writer import annotation_xml, palette
 from eesvm.datasets.writers import coco_box, relative_names
-from eesvm.images.masks import mask_to_rle
+from eesvm.images.masks import VOID, mask_to_rle
 from eesvm.metrics.detection_files import Ids, coco_numbers, number_classes
 from eesvm.structures import Dataset, ExemplarAnnotation, ImageRecord, Instance
 from eesvm.transfer.annotations import plain_json
@@ -39,7 +39,7 @@ from eesvm.transfer.target import KEYPOINTS
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MOST_MASKS = 254  # that an index image tells apart: 0 is background, 255 void
+MOST_MASKS = VOID - 1  # that an index image tells apart, where 0 is background
 
 _SUBCATEGORY = "subcategory"
 _OWN_ID = "annotation_id"  # under which the COCO reader keeps the id of an annotation

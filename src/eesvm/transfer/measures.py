@@ -1,7 +1,8 @@
 """What a transferred annotation is worth on one detection: mask IoU, part IoU, right labels.
 
 In: exemplars drawn for a detection and the object that is there. Out: numbers from 0 to 1 by the name of the measure; a
-measure that the object or the exemplars are not annotated for is absent.
+measure that the object or the exemplars are not annotated for is absent. Void pixels of the object's image, which
+nobody labelled, count neither for nor against a mask, as in PASCAL VOC.
 """
 
 from __future__ import annotations
@@ -34,11 +35,18 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True)
 class Truth:
-    """An object and its mask, as a piece that ends where the mask ends."""
+    """An object and its mask, as a piece that ends where the mask ends; `void` are pixels of the whole image."""
 
     instance: Instance
     mask: NDArray[np.bool_] | None = None
     offset: tuple[int, int] = (0, 0)
+    void: NDArray[np.bool_] | None = None
+
+    def mask_iou(self, mask: NDArray[np.bool_] | None, offset: tuple[int, int]) -> dict[str, float]:
+        """The measure of a mask, a piece at `offset`; none where either is unknown."""
+        if mask is None or self.mask is None:
+            return {}
+        return {MASK_IOU: iou_of_pieces(_outside(self.void, mask, offset), offset, self.mask, self.offset)}
 
 
 class Judge:
@@ -67,16 +75,14 @@ class Judge:
                 if len(chosen) == 1
                 else transfer_consensus(chosen, draw.weights, self.box, self.image_size)
             )
-            self.known[draw] = {**self._mask(handed), **self._parts(handed), **self._labels(handed)}
+            mask = self.truth.mask_iou(handed.mask, handed.offset)
+            self.known[draw] = {**mask, **self._parts(handed), **self._labels(handed)}
         return self.known[draw]
 
     def whole_box(self) -> dict[str, float]:
         """The measure of a mask that fills the box."""
         x1, y1, x2, y2 = pixels_touched(self.box, *self.image_size)
-        if self.truth.mask is None:
-            return {}
-        full = np.ones((y2 - y1, x2 - x1), dtype=bool)
-        return {MASK_IOU: iou_of_pieces(full, (x1, y1), self.truth.mask, self.truth.offset)}
+        return self.truth.mask_iou(np.ones((y2 - y1, x2 - x1), dtype=bool), (x1, y1))
 
     def best(self) -> Draw:
         """The exemplar of the class with the highest mask IoU, or part IoU where no mask is known."""
@@ -87,11 +93,6 @@ class Judge:
 
         eligible = candidates(self.annotations, self.truth.instance)
         return Draw((max(eligible, key=worth),) if eligible else ())
-
-    def _mask(self, handed: TransferredAnnotation) -> dict[str, float]:
-        if handed.mask is None or self.truth.mask is None:
-            return {}
-        return {MASK_IOU: iou_of_pieces(handed.mask, handed.offset, self.truth.mask, self.truth.offset)}
 
     def _parts(self, handed: TransferredAnnotation) -> dict[str, float]:
         known, found = (numbered_parts(each) for each in (self.truth.instance.parts, handed.parts))
@@ -118,12 +119,28 @@ class Judge:
 
 
 def read_truth(instance: Instance) -> Truth:
-    whole = None if instance.mask is None else check_mask(instance.mask())
-    extent = None if whole is None else mask_box(whole)
-    if whole is None or extent is None:
+    """An object with its mask, which is unknown where no pixel of it is labelled."""
+    if instance.mask is None:
+        return Truth(instance)
+    whole = check_mask(instance.mask())
+    void = check_mask(instance.void()) if instance.void is not None and whole.any() else None
+    whole = _outside(void, whole, (0, 0))
+    extent = mask_box(whole)
+    if extent is None:
         return Truth(instance)
     x1, y1, x2, y2 = extent.astype(int).tolist()
-    return Truth(instance, whole[y1:y2, x1:x2].copy(), (x1, y1))
+    return Truth(instance, whole[y1:y2, x1:x2].copy(), (x1, y1), void)
+
+
+def _outside(void: NDArray[np.bool_] | None, mask: NDArray[np.bool_], offset: tuple[int, int]) -> NDArray[np.bool_]:
+    """The piece `mask` at `offset` without its pixels in `void`, which spans the image."""
+    if void is None:
+        return mask
+    x, y = offset
+    piece = void[y : y + mask.shape[0], x : x + mask.shape[1]]
+    kept = mask.copy()
+    kept[: piece.shape[0], : piece.shape[1]] &= ~piece
+    return kept
 
 
 def iou_of_pieces(

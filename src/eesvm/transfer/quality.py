@@ -189,7 +189,7 @@ def transfer_quality(
 
     A measure leaves out a detection where the object or the chosen exemplar is not annotated for it at all, and the
     row's `n_detections` says how many are left. A part that the object has and the exemplar, which has others, lacks
-    counts as an IoU of 0.
+    counts as an IoU of 0. Void pixels of an object's image (`Instance.void`) are left out of both masks.
 
     Parameters
     ----------

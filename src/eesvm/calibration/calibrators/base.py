@@ -1,6 +1,6 @@
 """The estimator contract that every calibrator keeps.
 
-In: a score table `S` (n_windows, n_exemplars) and labels `y` with two values, the second in sorted order positive.
+In: a score table `S` (n_windows, n_exemplars) and labels `y` with two values, of which `pos_label` is positive.
 Out: `ScoreCalibrator`, on which `transform` gives one calibrated score per window and exemplar, `decision_function`
 their maximum (equation 1 of the paper), `predict` a label and `assign` the exemplar that wins the window.
 Not here: any calibration. A calibrator adds what it learns in `_fit` and its arithmetic in `_calibrate`.
@@ -25,13 +25,18 @@ from eesvm._support.validation import FloatArray, InputError, NotFittedInputErro
 class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, BaseEstimator, ABC):
     """Base of the calibrators: everything but the calibration.
 
+    Parameters
+    ----------
+    pos_label : the label of the positive windows. Default: 1 beside 0 or -1, and True; other labels need it.
+
     Attributes
     ----------
-    classes_ : (2,) array, the labels; the second one is the positive class.
+    classes_ : (2,) array, the negative label and the positive one.
     n_features_in_ : int, the number of exemplars.
     feature_names_in_ : (E,) array of str, the names of the exemplars, where `fit` saw a data frame.
     """
 
+    pos_label: Any
     _accept_above = 0.0  # `predict` says positive where `decision_function` is greater than this
 
     def fit(self, S: Any, y: Any) -> Self:
@@ -85,7 +90,7 @@ class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, B
             labels = column_or_1d(y, warn=True)
         except ValueError as error:
             raise InputError(f"`y` must have one label per window, shape ({len(scores)},): {error}") from error
-        classes, is_positive = check_labels(labels, len(scores))
+        classes, is_positive = check_labels(labels, len(scores), pos_label=self.pos_label)
         validate_data(self, S if hasattr(S, "columns") else scores, skip_check_array=True)
         return scores, is_positive, classes
 

@@ -44,6 +44,7 @@ class CooccurrenceCalibrator(ScoreCalibrator):
     max_detections : of an exemplar in an image.
     min_overlap : IoU from which on two detections are at the same place.
     min_truth : overlap with the truth from which on a detection is learned from.
+    pos_label : the positive label, see `ScoreCalibrator`.
 
     Attributes
     ----------
@@ -60,12 +61,14 @@ class CooccurrenceCalibrator(ScoreCalibrator):
         max_detections: int = 10,
         min_overlap: float = 0.5,
         min_truth: float = 0.5,
+        pos_label: Any = None,
     ) -> None:
         self.margin = margin
         self.suppression = suppression
         self.max_detections = max_detections
         self.min_overlap = min_overlap
         self.min_truth = min_truth
+        self.pos_label = pos_label
 
     def fit(
         self,

@@ -7,6 +7,8 @@ What ignoring it costs is the paper's subject.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
@@ -17,7 +19,15 @@ from eesvm.calibration.calibrators.sigmoid import CRITERIA, apply_sigmoids, fit_
 
 
 class Uncalibrated(ScoreCalibrator):
-    """The scores as they are; a window is positive where its highest score is greater than 0."""
+    """The scores as they are; a window is positive where its highest score is greater than 0.
+
+    Parameters
+    ----------
+    pos_label : the positive label, see `ScoreCalibrator`.
+    """
+
+    def __init__(self, pos_label: Any = None) -> None:
+        self.pos_label = pos_label
 
     def _calibrate(self, scores: FloatArray) -> FloatArray:
         return scores.copy()
@@ -37,6 +47,7 @@ class SigmoidCalibrator(ScoreCalibrator):
     max_negatives_per_positive : how many negatives for each positive are used at most, drawn at random; None: all.
     random_state : int >= 0, seeds that draw.
     n_jobs : threads; the result does not depend on it.
+    pos_label : the positive label, see `ScoreCalibrator`.
 
     Attributes
     ----------
@@ -54,6 +65,7 @@ class SigmoidCalibrator(ScoreCalibrator):
         max_negatives_per_positive: int | None = 10_000,
         random_state: int = 0,
         n_jobs: int | None = None,
+        pos_label: Any = None,
     ) -> None:
         self.criterion = criterion
         self.margin = margin
@@ -61,6 +73,7 @@ class SigmoidCalibrator(ScoreCalibrator):
         self.max_negatives_per_positive = max_negatives_per_positive
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.pos_label = pos_label
 
     def _fit(self, scores: FloatArray, is_positive: NDArray[np.bool_]) -> None:
         check_sigmoid_options(self)
@@ -97,6 +110,7 @@ class IsotonicCalibrator(ScoreCalibrator):
     Parameters
     ----------
     n_jobs : threads; the result does not depend on it.
+    pos_label : the positive label, see `ScoreCalibrator`.
 
     Attributes
     ----------
@@ -105,8 +119,9 @@ class IsotonicCalibrator(ScoreCalibrator):
 
     _accept_above = 0.5
 
-    def __init__(self, n_jobs: int | None = None) -> None:
+    def __init__(self, n_jobs: int | None = None, pos_label: Any = None) -> None:
         self.n_jobs = n_jobs
+        self.pos_label = pos_label
 
     def _fit(self, scores: FloatArray, is_positive: NDArray[np.bool_]) -> None:
         check_n_jobs(self.n_jobs)
@@ -130,6 +145,7 @@ class AffineCalibrator(ScoreCalibrator):
     quantile : the one that goes to 0; 0.9999 lets one negative in 10,000 through.
     max_negatives : how many negatives are used at most, drawn at random.
     random_state : int >= 0, seeds that draw.
+    pos_label : the positive label, see `ScoreCalibrator`.
 
     Attributes
     ----------
@@ -137,10 +153,13 @@ class AffineCalibrator(ScoreCalibrator):
     muted_ : (E,) bool.
     """
 
-    def __init__(self, quantile: float = 0.9999, max_negatives: int = 200_000, random_state: int = 0) -> None:
+    def __init__(
+        self, quantile: float = 0.9999, max_negatives: int = 200_000, random_state: int = 0, pos_label: Any = None
+    ) -> None:
         self.quantile = quantile
         self.max_negatives = max_negatives
         self.random_state = random_state
+        self.pos_label = pos_label
 
     def _fit(self, scores: FloatArray, is_positive: NDArray[np.bool_]) -> None:
         check_number(self.quantile, "quantile", above=0, maximum=1)

@@ -13,7 +13,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._support.validation import FloatArray, InputError, NotFittedInputError, check_groups, group_ids
+from eesvm._support.validation import (
+    FloatArray,
+    InputError,
+    NotFittedInputError,
+    check_choice,
+    check_groups,
+    group_ids,
+    row_blocks,
+)
 from eesvm.calibration.anytime import ProgressCallback
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.calibrators.independent import check_sigmoid_options
@@ -21,14 +29,17 @@ from eesvm.calibration.calibrators.sigmoid import apply_sigmoids, fit_sigmoids
 from eesvm.calibration.exact import solve
 from eesvm.calibration.problem import CalibrationProblem, any_accepts
 
+SCALES = ("none", "spread")
+
 
 class JointCalibrator(ScoreCalibrator):
     """Thresholds that are chosen together, for the maximum over exemplars; with or without sigmoids.
 
-    `transform` gives `S - thresholds_`, or with `sigmoid=True` probabilities. A redundant exemplar, whose threshold is
-    +inf, gives -inf or exactly 0. `predict` is positive where some exemplar scores above its threshold, with sigmoids
-    too: the thresholds are what the search has proved something about. `assign` takes the highest output; where
-    probabilities tie, the exemplar with the largest `S - threshold`, then the lower index.
+    `transform` gives `S - thresholds_`, in units of `scales_` if there are any, or with `sigmoid=True` probabilities. A
+    redundant exemplar, whose threshold is +inf, gives -inf or exactly 0. `predict` is positive where some exemplar
+    scores above its threshold, with sigmoids too: the thresholds are what the search has proved something about.
+    `assign` takes the highest output; where probabilities tie, the exemplar with the largest margin, then the lower
+    index.
 
     Parameters
     ----------
@@ -40,6 +51,10 @@ class JointCalibrator(ScoreCalibrator):
     criterion, min_positives, max_negatives_per_positive : of the sigmoids, see `SigmoidCalibrator`.
     random_state : int >= 0, seeds the search and the draw of negatives.
     n_jobs : threads; the result does not depend on it, unless `time_limit` ends the search.
+    pos_label : the positive label, see `ScoreCalibrator`.
+    scale : "none" compares margins as they are, as in the paper, which is right for scores of one unit; "spread"
+        divides those of a column by its standard deviation in `fit`, so that none wins by its units alone. Decisions
+        stay the same.
 
     Attributes
     ----------
@@ -47,6 +62,7 @@ class JointCalibrator(ScoreCalibrator):
     active_ : (E,) bool, False for redundant exemplars.
     lower_thresholds_, upper_thresholds_ : (E,) the bounds that the thresholds had to keep, infinite where none.
     result_ : CalibrationResult, the thresholds with their loss, lower bound, gap and status.
+    scales_ : (E,) with `scale="spread"`: the unit of each exemplar's margin; 1 for a constant column.
     sigmoids_ : (E, 2) slope and centre, with `sigmoid=True`.
     muted_ : (E,) bool, with `sigmoid=True`: exemplars with too few positives above their threshold for a sigmoid.
     """
@@ -69,6 +85,8 @@ class JointCalibrator(ScoreCalibrator):
         progress: ProgressCallback | None = None,
         random_state: int = 0,
         n_jobs: int | None = None,
+        pos_label: Any = None,
+        scale: str = "none",
     ) -> None:
         self.sigmoid = sigmoid
         self.method = method
@@ -86,6 +104,8 @@ class JointCalibrator(ScoreCalibrator):
         self.progress = progress
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.pos_label = pos_label
+        self.scale = scale
 
     def fit(self, S: Any, y: Any, groups: Any = None) -> Self:
         """Search thresholds for the scores `S` and labels `y` of windows from the images `groups`."""
@@ -111,9 +131,10 @@ class JointCalibrator(ScoreCalibrator):
         The calibrator's own `exemplar_groups` and bounds on thresholds are for `fit`, which makes a problem of them.
         """
         check_sigmoid_options(self)
+        check_choice(self.scale, "scale", SCALES)
         # A problem has no names, and does not say where its forbidden pairs come from: these are of another one, and so
         # are sigmoids.
-        for stale in ("feature_names_in_", "exemplar_names_", "across_groups_", "sigmoids_", "muted_"):
+        for stale in ("feature_names_in_", "exemplar_names_", "across_groups_", "sigmoids_", "muted_", "scales_"):
             if hasattr(self, stale):
                 delattr(self, stale)
         self.result_ = solve(
@@ -131,6 +152,8 @@ class JointCalibrator(ScoreCalibrator):
         self.lower_thresholds_, self.upper_thresholds_ = problem.lower_thresholds, problem.upper_thresholds
         self.thresholds_ = self.result_.thresholds
         self.active_ = self.result_.active
+        if self.scale == "spread":
+            self.scales_ = spreads(problem.positive_scores, problem.negative_scores)
         if self.sigmoid:
             self._fit_sigmoids(problem)
         self.n_features_in_ = problem.n_exemplars
@@ -151,7 +174,7 @@ class JointCalibrator(ScoreCalibrator):
 
     def _calibrate(self, scores: FloatArray) -> FloatArray:
         if not self.sigmoid:
-            return scores - self.thresholds_
+            return self.tie_breaker(scores)
         if not hasattr(self, "sigmoids_"):
             raise NotFittedInputError("`sigmoid` was switched on after `fit`: call `fit` again")
         probabilities = apply_sigmoids(scores, self.sigmoids_, self.muted_)
@@ -162,7 +185,23 @@ class JointCalibrator(ScoreCalibrator):
         return any_accepts(scores, self.thresholds_)
 
     def tie_breaker(self, scores: FloatArray) -> FloatArray:
-        return scores - self.thresholds_
+        if self.scale == "none":
+            return scores - self.thresholds_
+        if not hasattr(self, "scales_"):
+            raise NotFittedInputError("`scale` was changed after `fit`: call `fit` again")
+        return (scores - self.thresholds_) / self.scales_
+
+
+def spreads(*tables: FloatArray) -> NDArray[np.float64]:
+    """(E,) standard deviation of each column over the rows of all tables; 1 where it is 0 or not a finite number."""
+    blocks = [block for table in tables for _, block in row_blocks(table)]  # views
+    n = sum(map(len, blocks))
+    with np.errstate(over="ignore", invalid="ignore"):
+        means = np.sum([block.sum(axis=0, dtype=np.float64) for block in blocks], axis=0) / n
+        found = np.sqrt(np.sum([((block - means) ** 2).sum(axis=0) for block in blocks], axis=0) / n)
+    # The mean of equal numbers may come out a rounding error beside them.
+    is_constant = np.all([(block == blocks[0][0]).all(axis=0) for block in blocks], axis=0)
+    return np.where(np.isfinite(found) & (found > 0) & ~is_constant, found, 1.0)
 
 
 def own_image_pairs(

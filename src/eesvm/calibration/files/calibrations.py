@@ -40,12 +40,15 @@ __all__ = [
 
 FORMAT = "eesvm-calibration"
 COOCCURRENCE_FORMAT = "eesvm-cooccurrence"
+SEARCH_FORMAT = "eesvm-search"
+SEARCH_NAME = "search.json"  # beside a calibration: what depends on the clock
 FORMAT_VERSION = 1
 
 _STATUSES = ("optimal", "gap_reached", "time_limit", "node_limit", "feasible")
 _BOUNDS = {"lower_thresholds": -math.inf, "upper_thresholds": math.inf}  # and what null stands for in them
 _THRESHOLD_TEXTS = {math.inf: None, -math.inf: "-inf"}  # JSON has no infinities: redundant, and accepting everything
 _MAX_BYTES = 1 << 28  # a million exemplars need about a tenth of it
+_TIMES = ("seconds", "history")  # of a result
 _MAX_MATRIX = 20_000  # exemplars of a co-occurrence matrix: 3 GiB, far beyond what anyone trains
 _PARAMETERS = (
     "sigmoid",
@@ -60,16 +63,22 @@ _PARAMETERS = (
     "random_state",
     "n_jobs",
 )
+# Not `pos_label`: it is the second of the labels that the file holds.
+_COOCCURRENCE_PARAMETERS = tuple(name for name in CooccurrenceCalibrator().get_params() if name != "pos_label")
 
 
 def save_calibration(
     path: str | os.PathLike[str],
     calibrator: JointCalibrator | CooccurrenceCalibrator,
     exemplar_names: Sequence[str] | None = None,
+    *,
+    times_apart: bool = False,
 ) -> None:
     """Write a fitted calibrator to `path`; names default to the columns of the data frame it was fitted on, if any.
 
-    `load_calibration` reads a joint one, `load_cooccurrence` the other.
+    With `times_apart`, what depends on the clock (how long the search took, and its history) goes to `search.json` in
+    the same folder, so that equal calibrators give equal files. `load_calibration` reads a joint one with its times
+    from either place, `load_cooccurrence` the other.
     """
     if isinstance(calibrator, CooccurrenceCalibrator) and hasattr(calibrator, "classes_"):
         write_json(path, _cooccurrence_content(calibrator, _names_to_save(calibrator, exemplar_names)))
@@ -77,7 +86,7 @@ def save_calibration(
     if not isinstance(calibrator, JointCalibrator) or not hasattr(calibrator, "result_"):
         raise InputError("`calibrator` must be a fitted JointCalibrator or CooccurrenceCalibrator")
     names = _names_to_save(calibrator, exemplar_names)
-    content = {
+    content: dict[str, Any] = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "eesvm_version": __version__,
@@ -88,11 +97,15 @@ def save_calibration(
         "dtype": str(calibrator.thresholds_.dtype),
         "thresholds": [_THRESHOLD_TEXTS.get(t, t) for t in calibrator.thresholds_.tolist()],
         **_bounds_to_save(calibrator),
+        **({"scales": calibrator.scales_.tolist()} if hasattr(calibrator, "scales_") else {}),
         "sigmoids": calibrator.sigmoids_.tolist() if calibrator.sigmoid else None,
         "muted": calibrator.muted_.tolist() if calibrator.sigmoid else None,
         "parameters": {name: plain(getattr(calibrator, name)) for name in _PARAMETERS},
         "result": _summary(calibrator.result_),
     }
+    if times_apart:
+        times = {name: content["result"].pop(name) for name in _TIMES}
+        write_json(Path(path).with_name(SEARCH_NAME), {"format": SEARCH_FORMAT, **times})
     write_json(path, content)
 
 
@@ -148,7 +161,7 @@ def _cooccurrence_content(calibrator: CooccurrenceCalibrator, names: list[str] |
         "rows": rows.tolist(),
         "columns": columns.tolist(),
         "values": calibrator.matrix_[rows, columns].tolist(),
-        "parameters": {name: plain(value) for name, value in calibrator.get_params(deep=False).items()},
+        "parameters": {name: plain(getattr(calibrator, name)) for name in _COOCCURRENCE_PARAMETERS},
     }
 
 
@@ -237,6 +250,11 @@ def _refuse_constant(text: str) -> float:
     raise ValueError(f"the number {text} has no place in it")
 
 
+def _pos_label(classes: NDArray[Any]) -> Any:
+    """The parameter by which `fit` would take the labels of the file again; None where it goes without saying."""
+    return None if classes.tolist() in ([0, 1], [-1, 1]) else classes.tolist()[1]
+
+
 class _Reader(Document):
     """The calibrator of a file."""
 
@@ -247,12 +265,13 @@ class _Reader(Document):
             self.fail("n_exemplars", f"must be a whole number from 1 to {_MAX_MATRIX:,}, got {n!r}")
         self.check_index("n_learned", n_learned, "a whole number")
         values = self.content.get("parameters")
-        self.check_object("parameters", values, CooccurrenceCalibrator().get_params())
-        calibrator = CooccurrenceCalibrator(**values)
+        self.check_object("parameters", values, _COOCCURRENCE_PARAMETERS)
+        classes = self.classes()
+        calibrator = CooccurrenceCalibrator(**values, pos_label=_pos_label(classes))
         with self.usable("parameters"):
             check_options(calibrator)
         calibrator.matrix_, calibrator.n_learned_ = self.matrix(n), n_learned
-        calibrator.n_features_in_, calibrator.classes_ = n, self.classes()
+        calibrator.n_features_in_, calibrator.classes_ = n, classes
         calibrator.exemplar_names_ = self.names(n)
         if self.content.get("fitted_on_data_frame") is True and calibrator.exemplar_names_ is not None:
             calibrator.feature_names_in_ = np.array(calibrator.exemplar_names_, dtype=object)
@@ -279,13 +298,18 @@ class _Reader(Document):
         self.check_version(self.content.get("format_version"), FORMAT_VERSION)
         thresholds = self.thresholds()
         n = len(thresholds)
-        calibrator = JointCalibrator(**self.parameters())
+        classes = self.classes()
+        scales = self.scales(n)
+        scale = "none" if scales is None else "spread"
+        calibrator = JointCalibrator(**self.parameters(), pos_label=_pos_label(classes), scale=scale)
         options = ("method", "time_limit", "gap", "min_recall", "random_state", "n_jobs", "node_limit")
         with self.usable("parameters"):
             check_search_options(**{name: getattr(calibrator, name) for name in options})
             check_sigmoid_options(calibrator)
         sigmoids, muted = self.sigmoids(n) if calibrator.sigmoid else (None, None)
-        fitted_calibrator(calibrator, self.result(thresholds), sigmoids, muted, self.classes())
+        fitted_calibrator(calibrator, self.result(thresholds), sigmoids, muted, classes)
+        if scales is not None:
+            calibrator.scales_ = scales
         names = self.names(n)
         calibrator.exemplar_names_ = names
         calibrator.across_groups_ = self.across_groups()
@@ -318,6 +342,15 @@ class _Reader(Document):
         if (sides[0] > sides[1]).any():
             self.fail("lower_thresholds", "holds a number above the one in `upper_thresholds`")
         return sides
+
+    def scales(self, n: int) -> NDArray[np.float64] | None:
+        """The units of the margins; a file without them has margins as they are."""
+        values = self.content.get("scales")
+        if values is None:
+            return None
+        if not isinstance(values, list) or len(values) != n or not all(is_number(v) and v > 0 for v in values):
+            self.fail("scales", f"must be a list of {n} numbers > 0")
+        return np.array(values, dtype=np.float64)
 
     def narrow(self, field: str, values: list[float], dtype: str) -> NDArray[np.floating[Any]]:
         """The numbers in the dtype of the scores, which they must have been of."""
@@ -352,6 +385,8 @@ class _Reader(Document):
         values = self.content.get("result")
         if not isinstance(values, dict):
             self.fail("result", "must be an object")
+        if "seconds" not in values:
+            values = values | self.times()
         for name in ("loss", "lower_bound", "recall", "n_nodes", "seconds", "n_positives"):
             if not is_number(values.get(name)) or values[name] < 0:
                 self.fail(f"result.{name}", f"must be a number >= 0, got {values.get(name)!r}")
@@ -380,11 +415,24 @@ class _Reader(Document):
             min_recall=float(min_recall),
         )
 
-    def history(self, points: Any) -> list[tuple[float, float, float]]:
+    def times(self) -> dict[str, Any]:
+        """Seconds and history, from the file beside; none where there is no such file."""
+        file = Path(self.file).with_name(SEARCH_NAME)
+        content: dict[str, Any] = {"seconds": 0.0, "history": []}
+        if file.exists():
+            content = _load_json(file, SEARCH_FORMAT)
+        reader = _Reader(file, content)
+        seconds: Any = content.get("seconds")
+        if not is_number(seconds) or seconds < 0:
+            reader.fail("seconds", f"must be a number >= 0, got {seconds!r}")
+        reader.history(content.get("history"), "history")
+        return {name: content[name] for name in _TIMES}
+
+    def history(self, points: Any, field: str = "result.history") -> list[tuple[float, float, float]]:
         """Seconds, loss and lower bound; files of earlier versions have none."""
         is_list = isinstance(points, list) and all(isinstance(point, list) and len(point) == 3 for point in points)
         if not is_list or not all(is_number(value) and value >= 0 for point in points for value in point):
-            self.fail("result.history", "must be a list of triples of numbers >= 0")
+            self.fail(field, "must be a list of triples of numbers >= 0")
         return [(float(seconds), float(loss), float(bound)) for seconds, loss, bound in points]
 
     def classes(self) -> NDArray[Any]:

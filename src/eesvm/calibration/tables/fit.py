@@ -29,9 +29,12 @@ class ExemplarSummary:
     negatives_accepted_alone: NDArray[np.intp]  # by it and by nobody else: what switching it off would save
 
     def columns(self) -> list[list[object]]:
-        """The arrays as columns of Python numbers, in the order above; active is 0 or 1."""
+        """The arrays as columns of numbers, in the order above; active is 0 or 1.
+
+        Thresholds stay in their own dtype, whose text is the shortest that reads back as the same number.
+        """
         return [
-            self.thresholds.tolist(),
+            list(self.thresholds),
             self.active.astype(int).tolist(),
             self.positives_responsible.tolist(),
             self.positives_accepted.tolist(),

@@ -24,7 +24,13 @@ _ARRAYS = {
 }  # fmt: skip
 
 
-def read_npz(path: Path, label_column: str, group_column: str | None, columns: Sequence[str] | None) -> RawTable:
+def read_npz(
+    path: Path,
+    label_column: str,
+    group_column: str | None,
+    columns: Sequence[str] | None,
+    exclude: Sequence[str] = (),
+) -> RawTable:
     """The arrays of a .npz archive; the names of columns mean nothing here."""
     arrays = load_arrays(path, _ARRAYS)
     if "positive_scores" in arrays and "negative_scores" in arrays:

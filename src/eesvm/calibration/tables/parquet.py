@@ -14,10 +14,16 @@ from numpy.typing import NDArray
 
 from eesvm._support.archives import instead, listed
 from eesvm._support.validation import InputError
-from eesvm.calibration.tables.raw import RawTable, choose_columns
+from eesvm.calibration.tables.raw import RawTable, choose_columns, note_ids
 
 
-def read_parquet(path: Path, label_column: str, group_column: str | None, columns: Sequence[str] | None) -> RawTable:
+def read_parquet(
+    path: Path,
+    label_column: str,
+    group_column: str | None,
+    columns: Sequence[str] | None,
+    exclude: Sequence[str] = (),
+) -> RawTable:
     """A parquet file with one numeric column per exemplar; only the columns that matter are read."""
     try:
         import pyarrow
@@ -25,7 +31,7 @@ def read_parquet(path: Path, label_column: str, group_column: str | None, column
     except ImportError:
         raise InputError("reading parquet needs pyarrow: pip install 'eesvm[parquet]'") from None
     try:
-        return _read(pyarrow.parquet.ParquetFile(path), label_column, group_column, columns)
+        return _read(pyarrow.parquet.ParquetFile(path), label_column, group_column, columns, exclude)
     except InputError:
         raise
     except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: texts that are not UTF-8
@@ -33,19 +39,24 @@ def read_parquet(path: Path, label_column: str, group_column: str | None, column
         raise InputError(f"it is not a whole parquet file{instead(path, besides=b'PAR1')} ({first_line})") from None
 
 
-def _read(file: Any, label_column: str, group_column: str | None, columns: Sequence[str] | None) -> RawTable:
+def _read(
+    file: Any, label_column: str, group_column: str | None, columns: Sequence[str] | None, exclude: Sequence[str]
+) -> RawTable:
     header = [str(name) for name in file.schema_arrow.names]
-    label, group, scores = choose_columns(header, label_column, group_column, columns)
+    label, group, scores = choose_columns(header, label_column, group_column, columns, exclude)
     wanted = [header[j] for j in [*scores, label, group] if j is not None]
     table = file.read(columns=wanted)
+    names = [header[j] for j in scores]
+    values = _numeric_columns(table, names)
     return RawTable(
-        scores=_numeric_columns(table, [header[j] for j in scores]),
-        names=[header[j] for j in scores],
+        scores=values,
+        names=names,
         labels=None if label is None else _text_column(table[header[label]]),
         labels_name=label_column,
         without_labels=f"there is no column {label_column!r} of labels, only {listed(header)}",
         groups=None if group is None else _text_column(table[header[group]]),
         ignored=[name for name in header if name not in set(wanted)],
+        notes=note_ids(values, names) if columns is None else [],
     )
 
 

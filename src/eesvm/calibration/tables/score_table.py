@@ -173,6 +173,7 @@ def read_score_table(
     group_column: str | None = None,
     require_labels: bool = True,
     columns: Sequence[str] | None = None,
+    exclude: Sequence[str] = (),
 ) -> ScoreTable:
     """The score table in `path`; the end of its name says the format.
 
@@ -187,15 +188,20 @@ def read_score_table(
     group_column : name of the column that says where each row comes from, for all formats but .npz.
     require_labels : whether a table without usable labels is an error.
     columns : names of the score columns, in the order wanted; other columns are ignored. Default: all columns but
-        those of labels and groups. A .npz without `exemplar_names` must have as many columns, in that order.
+        those of labels and groups. A .npz without `exemplar_names` must have as many columns, in that order. In the
+        other formats a column that counts the rows is refused unless it is named here.
+    exclude : names of columns that are no scores, such as identifiers.
     """
     file = Path(path)
+    columns = None if columns is None else [name for name in columns if name not in exclude]
     try:
         check_readable(file)
         reader = _READERS[_suffix(file)]
-        raw = reader(file, label_column, group_column, columns)
+        raw = reader(file, label_column, group_column, columns, exclude)
         table = _assemble(raw, positive_label, require_labels)
-        return table if columns is None else _choose(table, columns)
+        if columns is None:
+            return _without(table, exclude) if reader is read_npz and exclude else table
+        return _choose(table, columns)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
@@ -228,13 +234,13 @@ def _assemble(raw: RawTable, positive_label: object, require_labels: bool) -> Sc
     for count, noun in zip(raw.scores.shape, ("rows", "columns"), strict=True):
         if count == 0:
             raise InputError(f"there are no {noun} of scores")
-    labels, notes = None, list[str]()
+    labels, notes = None, list(raw.notes)
     if raw.ignored:
         notes.append(f"{listed(raw.ignored, 'column')} not used")
     try:
         if raw.labels is None:
             raise InputError(raw.without_labels)
-        labels = _binary_labels(np.asarray(raw.labels), raw.labels_name, positive_label, require_labels)
+        labels = _binary_labels(np.asarray(raw.labels), raw, positive_label, require_labels)
     except InputError as error:
         if require_labels:
             raise
@@ -252,8 +258,9 @@ def _assemble(raw: RawTable, positive_label: object, require_labels: bool) -> Sc
     )
 
 
-def _binary_labels(values: NDArray[Any], name: str, positive_label: object, both: bool) -> NDArray[np.int8]:
+def _binary_labels(values: NDArray[Any], raw: RawTable, positive_label: object, both: bool) -> NDArray[np.int8]:
     """(n,) 0/1 from whatever the labels are written as; with `both`, each class must occur."""
+    name = raw.labels_name
     if values.ndim != 1:
         raise InputError(f"`{name}` must have one dimension, got shape {values.shape}")
     if values.dtype.kind not in "biufUS":
@@ -264,7 +271,8 @@ def _binary_labels(values: NDArray[Any], name: str, positive_label: object, both
     missing = [text in ("", "nan", "None") for text in texts]
     if any(missing):
         is_missing = np.array(missing)[codes]
-        raise InputError(f"`{name}` has {int(is_missing.sum())} missing labels, the first in row {is_missing.argmax()}")
+        place = raw.place(int(is_missing.argmax()))
+        raise InputError(f"`{name}` has {int(is_missing.sum())} missing labels, the first in {place}")
     if positive_label is not None:
         positive = _label_text(positive_label)
         if both and (positive not in found or len(found) == 1):
@@ -299,6 +307,12 @@ def _choose(table: ScoreTable, columns: Sequence[str]) -> ScoreTable:
     if table.n_exemplars != len(columns):
         raise InputError(f"there are {table.n_exemplars} columns of scores where {len(columns)} are expected")
     return table
+
+
+def _without(table: ScoreTable, exclude: Sequence[str]) -> ScoreTable:
+    """The table without some of its columns, all of which must be there."""
+    table.columns(exclude)
+    return table.columns([name for name in table.names if name not in exclude])
 
 
 def _check_length(values: Sequence[Any] | NDArray[Any] | None, name: str, n: int, of: str) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import csv
 import gzip
+import itertools
 import math
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
@@ -21,17 +23,23 @@ from numpy.typing import NDArray
 
 from eesvm._support.archives import MAGIC, instead, listed
 from eesvm._support.validation import InputError
-from eesvm.calibration.tables.raw import RawTable, choose_columns
+from eesvm.calibration.tables.raw import RawTable, choose_columns, note_ids
 
 _HEADER_LIMIT = 1 << 26  # characters of a header line; a file without line ends must not be read whole to find out
 
 
-def read_delimited(path: Path, label_column: str, group_column: str | None, columns: Sequence[str] | None) -> RawTable:
+def read_delimited(
+    path: Path,
+    label_column: str,
+    group_column: str | None,
+    columns: Sequence[str] | None,
+    exclude: Sequence[str] = (),
+) -> RawTable:
     """A text table with a header; numbers are read by numpy, and only a table that it refuses is read again slowly."""
     _check_text(path)
     try:
         with _open_text(path) as handle:
-            layout = _read_layout(handle, path, label_column, group_column, columns)
+            layout = _read_layout(handle, path, label_column, group_column, columns, exclude)
             cells = _read_cells(handle, layout)
     except UnicodeDecodeError as error:
         raise InputError(f"it is not UTF-8 text (byte {error.start} of a block: {error.reason})") from None
@@ -40,14 +48,17 @@ def read_delimited(path: Path, label_column: str, group_column: str | None, colu
     if cells is None or cells.shape[1] != len(layout.header) or not np.isfinite(cells).all():
         _explain(path, layout, cells)
     scores = cells[:, layout.scores]
+    names = [layout.header[j] for j in layout.scores]
     return RawTable(
         scores=scores,
-        names=[layout.header[j] for j in layout.scores],
+        names=names,
         labels=None if layout.label is None else layout.texts(layout.label, cells),
         labels_name=label_column,
         without_labels=f"there is no column {label_column!r} of labels, only {listed(layout.header)}",
         groups=None if layout.group is None else layout.texts(layout.group, cells),
         ignored=[layout.header[j] for j in sorted(layout.ignored())],
+        notes=note_ids(scores, names) if columns is None else [],
+        place=partial(_line_of, path, layout.delimiter),
     )
 
 
@@ -100,7 +111,12 @@ def _open_text(path: Path) -> IO[str]:
 
 
 def _read_layout(
-    handle: IO[str], path: Path, label_column: str, group_column: str | None, columns: Sequence[str] | None
+    handle: IO[str],
+    path: Path,
+    label_column: str,
+    group_column: str | None,
+    columns: Sequence[str] | None,
+    exclude: Sequence[str],
 ) -> _Layout:
     """Read the first line, and settle which of its columns is what."""
     line = handle.readline(_HEADER_LIMIT)
@@ -110,7 +126,7 @@ def _read_layout(
         raise InputError("line 1 is empty: a header with the names of the columns belongs there")
     delimiter = _delimiter(path, line)
     header = [name.strip() for name in next(csv.reader([line], delimiter=delimiter))]
-    label, group, scores = choose_columns(header, label_column, group_column, columns)
+    label, group, scores = choose_columns(header, label_column, group_column, columns, exclude)
     return _Layout(header, delimiter, scores, label, group)
 
 
@@ -142,6 +158,15 @@ def _read_cells(handle: IO[str], layout: _Layout) -> NDArray[np.float64] | None:
     if cells.size == 0:
         raise InputError("there is a header but no row below it")
     return cells
+
+
+def _line_of(path: Path, delimiter: str, row: int) -> str:
+    """The line at which a row, counted from 0, ends; empty lines hold no row."""
+    with _open_text(path) as handle:
+        reader = csv.reader(handle, delimiter=delimiter)
+        next(reader)
+        lines = (reader.line_num for cells in reader if cells)
+        return f"line {next(itertools.islice(lines, row, None))}"
 
 
 def _explain(path: Path, layout: _Layout, cells: NDArray[np.float64] | None) -> NoReturn:

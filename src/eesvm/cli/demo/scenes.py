@@ -20,7 +20,7 @@ from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.cli.console import Screen
 from eesvm.cli.demo.scenes_report import TABLE_HEADER, TITLE, Judged, introduction, search_table, sections, table_rows
 from eesvm.cli.outputs import write_csv
-from eesvm.cli.stages import report_profile, stage_bar
+from eesvm.cli.stages import report_profile, stage_bar, timed
 from eesvm.datasets import select
 from eesvm.datasets.scenes import make_scenes
 from eesvm.descriptors import DescriptorCache
@@ -70,14 +70,19 @@ def show(
         cache = DescriptorCache(kept)
         detector.fit(train, calibrators="all", cache=cache, progress=progress)
         seconds = dict(detector.seconds_)
-        detections = detector.predict(test, cache=cache, progress=progress)
-        judged = _judge(detector, train, test, detections, cache, progress)
+        with timed(seconds, "detection in the test scenes"):
+            detections = detector.predict(test, cache=cache, progress=progress)
+        with timed(seconds, "comparison of calibrators"):
+            judged = _judge(detector, train, test, detections, cache, progress)
     screen.say()
     screen.table(TABLE_HEADER, table_rows(judged.results))
     screen.say()
     screen.table(*search_table(judged.results))
     with atomic_folder(output, overwrite) as folder:
-        _write(folder, detector, test, judged)
+        with timed(seconds, "model, tables and pictures"):
+            _write(folder, detector, test, judged)
+        with timed(seconds, "report with recall floors"):
+            _write_report(folder, detector, test, judged)
     total = time.perf_counter() - started
     report_profile(seconds, total, screen)
     screen.say(f"\nDone in {total:.0f} s. Open {Path(output, 'report.html')} in a browser.")
@@ -153,6 +158,9 @@ def _write(folder: Path, detector: ExemplarDetector, test: Dataset, judged: Judg
             captions.append(f"{model.class_name}, by\n{exemplar.image_id}, object {exemplar.index + 1}")
     write_image(folder / "transfer.png", grid(looks, columns=_PER_CLASS, height=150, captions=captions))
     write_image(folder / "panels.png", grid(panels, columns=2, height=110, captions=captions))
+
+
+def _write_report(folder: Path, detector: ExemplarDetector, test: Dataset, judged: Judged) -> None:
     data = gather(
         detector,
         test,

@@ -27,6 +27,7 @@ from eesvm._support.validation import (
     check_labels,
     check_number,
     check_table,
+    two_labels,
 )
 from eesvm.calibration.anytime import ProgressCallback
 from eesvm.calibration.calibrators.base import ScoreCalibrator
@@ -147,13 +148,14 @@ def compare_calibrators(
     progress: ProgressCallback | None = None,
     random_state: int = 0,
     n_jobs: int | None = None,
+    pos_label: Any = None,
 ) -> WindowTables:
     """Fit every calibrator on training windows and compare them on test windows.
 
     Parameters
     ----------
     S_train, S_test : (n, E) scores of the windows under each exemplar.
-    y_train, y_test : (n,) labels, two values, the second in sorted order positive.
+    y_train, y_test : (n,) labels, two values, of which `pos_label` is positive.
     groups_train, exemplar_groups : the image of each training window and of each exemplar; with both of them the
         variant across images is computed too.
     groups_test : the image of each test window, which intervals draw as a whole. Default: windows are drawn one by one.
@@ -164,8 +166,9 @@ def compare_calibrators(
     n_resamples : bootstrap resamples behind each interval; 0 for no intervals. The recall stays fixed in them.
     confidence : of the intervals.
     random_state, n_jobs : seeds everything that draws; threads, which change nothing in the result.
+    pos_label : the label of the positives. Default: 1 beside 0 or -1, and True; other labels need it.
     """
-    is_positive = _check_tables(S_train, y_train, S_test, y_test)
+    is_known, is_positive = _check_tables(S_train, y_train, S_test, y_test, pos_label)
     _check_images(groups_train, exemplar_groups)
     judge = _Judge(is_positive, groups_test, n_resamples, confidence, random_state)
     calibrators: dict[str, ScoreCalibrator] = {
@@ -175,7 +178,7 @@ def compare_calibrators(
         Method.AFFINE: AffineCalibrator(random_state=random_state),
     }
     ranked = {
-        name: judge.rank(each.fit(S_train, y_train).decision_function(S_test)) for name, each in calibrators.items()
+        name: judge.rank(each.fit(S_train, is_known).decision_function(S_test)) for name, each in calibrators.items()
     }
     if single_svm is not None:
         ranked[Method.SINGLE_SVM] = judge.rank(_check_single_svm(single_svm, len(is_positive)))
@@ -191,9 +194,9 @@ def compare_calibrators(
         random_state=random_state,
         n_jobs=n_jobs,
     )
-    comparisons = [judge.compare(OWN_IMAGE, joint.fit(S_train, y_train), S_test, ranked)]
+    comparisons = [judge.compare(OWN_IMAGE, joint.fit(S_train, is_known), S_test, ranked)]
     if exemplar_groups is not None:
-        joint.set_params(exemplar_groups=exemplar_groups).fit(S_train, y_train, groups=groups_train)
+        joint.set_params(exemplar_groups=exemplar_groups).fit(S_train, is_known, groups=groups_train)
         comparisons.append(judge.compare(ACROSS_IMAGES, joint, S_test, ranked))
     return WindowTables(
         comparisons=tuple(comparisons),
@@ -277,22 +280,26 @@ class _Judge:
         )
 
 
-def _check_tables(S_train: Any, y_train: Any, S_test: Any, y_test: Any) -> NDArray[np.bool_]:
-    """Which test windows are positive, once both tables are known to fit together."""
+def _check_tables(
+    S_train: Any, y_train: Any, S_test: Any, y_test: Any, pos_label: Any
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which training and test windows are positive, once both tables are known to fit together."""
     train, test = check_table(S_train, "S_train"), check_table(S_test, "S_test")
     if train.shape[1] != test.shape[1]:
         raise InputError(
             "`S_train` and `S_test` must have one column per exemplar, "
             f"got {train.shape[1]} and {test.shape[1]} columns"
         )
-    train_classes, _ = check_labels(y_train, len(train), "y_train")
-    classes, is_positive = check_labels(y_test, len(test), "y_test")
+    train_classes, _ = two_labels(y_train, len(train), "y_train")
+    classes, _ = two_labels(y_test, len(test), "y_test")
     if not np.array_equal(train_classes, classes):
         raise InputError(
             "`y_train` and `y_test` must hold the same two labels, "
             f"got {', '.join(map(str, train_classes))} and {', '.join(map(str, classes))}"
         )
-    return is_positive
+    _, is_known = check_labels(y_train, len(train), "y_train", pos_label)
+    _, is_positive = check_labels(y_test, len(test), "y_test", pos_label)
+    return is_known, is_positive
 
 
 def _check_images(groups_train: ArrayLike | None, exemplar_groups: ArrayLike | None) -> None:
