@@ -137,7 +137,7 @@ def test_full_disk_while_downloading(server, tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "trainval.tar.part"))
 
     monkeypatch.setattr(_download, "_copy", full)
-    with pytest.raises(FetchError, match="No space left on device; free some space and run it again, it goes on"):
+    with pytest.raises(FetchError, match="No space left on device; free some space and run it again, it resumes"):
         fetch("voc2007", tmp_path)
     monkeypatch.setattr(_download, "_copy", copy)
     server.ranges.clear()

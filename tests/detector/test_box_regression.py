@@ -29,6 +29,8 @@ from eesvm.images import write_image
 from eesvm.metrics.detection_files import read_detections
 from helpers.detector_scenes import CLASSES, detections, quick_options, same_detections, scenes, shared_cache, trained
 
+LEARNED = CLASSES[0]
+
 
 def learnable(n=120, d=6, n_images=12, noise=0.02, seed=0):
     """Windows whose descriptors say where the object is."""
@@ -183,7 +185,7 @@ def test_windows_of_objects_by_slow_loops():
 
 
 def test_a_sample_is_enough_where_there_are_many(monkeypatch):
-    name = CLASSES[1]
+    name = LEARNED
     whole = regress_boxes(windows(), name)
     monkeypatch.setattr("eesvm.detector.box_regression._MOST_WINDOWS", whole.n_windows - 5)
     sample, again, other = (regress_boxes(windows(), name, seed) for seed in (0, 0, 1))
@@ -198,9 +200,10 @@ def test_a_sample_is_enough_where_there_are_many(monkeypatch):
 
 @pytest.fixture(scope="module")
 def detector():
-    """Of its two classes the windows of the first are too few to learn from."""
+    """Of its two classes only the first has windows that boxes can be learned from."""
     found = trained(quick_options())
-    assert [model.regressor is None for model in found.models_] == [True, False]
+    assert [model.regressor is None for model in found.models_] == [False, True]
+    assert found.models_[0].class_name == LEARNED
     return found
 
 
@@ -235,15 +238,15 @@ def test_the_paper_leaves_boxes_where_they_are():
 def test_a_model_keeps_it(detector, tmp_path):
     detector.save(tmp_path / "model")
     loaded = ExemplarDetector.load(tmp_path / "model")
-    assert loaded.models_[0].regressor is None
-    one, other = detector.models_[1].regressor, loaded.models_[1].regressor
+    assert loaded.models_[1].regressor is None
+    one, other = detector.models_[0].regressor, loaded.models_[0].regressor
     assert (one.weights == other.weights).all()
     assert (one.constant == other.constant).all()
     assert (one.n_windows, one.left) == (other.n_windows, other.left)
     assert same_detections(detections(detector, "joint-sigmoid"), detections(loaded, "joint-sigmoid"))
     card = json.loads((tmp_path / "model" / "model.json").read_text())
-    assert "box_regression" not in card["classes"][0]
-    assert card["classes"][1]["box_regression"] == {"n_windows": one.n_windows, "left": one.left}
+    assert "box_regression" not in card["classes"][1]
+    assert card["classes"][0]["box_regression"] == {"n_windows": one.n_windows, "left": one.left}
     gone = f"{100 - 100 * one.left:.0f} % of their squared error is gone"
     page = (tmp_path / "model" / "MODEL.md").read_text()
     assert f"boxes moved by regression in 1 of the classes (on training images left out, {gone})" in page
@@ -310,7 +313,7 @@ def test_a_folder_without_it_gets_it(tmp_path):
     assert trained(quick_options(), folder=folder).changed_ == []
     (file,) = folder.glob("**/boxes.safetensors")
     assert str(file.relative_to(folder)) in json.loads((folder / "model.json").read_text())["files"]
-    assert ExemplarDetector.load(folder).models_[1].regressor is not None
+    assert ExemplarDetector.load(folder).models_[0].regressor is not None
     assert trained(plain, folder=folder).changed_ == ["model"]
     assert not file.exists()
 
@@ -324,5 +327,5 @@ def test_the_command_can_leave_boxes_alone(detector, tmp_path):
     assert main([*common, "-o", str(tmp_path / "proposed.csv"), "--no-box-regression"]) == 0
     moved, proposed = (read_detections(tmp_path / f"{name}.csv") for name in ("moved", "proposed"))
     assert all((one.boxes == one.boxes.round()).all() for one in proposed)  # windows are of whole pixels
-    eights = [one.boxes[one.class_names == CLASSES[1]] for one in moved]
-    assert all(len(boxes) and (boxes != boxes.round()).any(axis=1).all() for boxes in eights)
+    learned = [one.of_class(LEARNED).boxes for one in moved]
+    assert all(len(boxes) and (boxes != boxes.round()).any(axis=1).all() for boxes in learned)

@@ -127,7 +127,7 @@ def test_the_plan_holds_for_scores_of_an_earlier_run(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("memory", ["a lot", "10MB"])
 def test_the_command_refuses_what_is_no_amount(memory, tmp_path, capsys):
-    assert main(["train", "scenes", "-o", str(tmp_path / "model"), "--memory", memory]) == 1
+    assert main(["train", "scenes", "-o", str(tmp_path / "model"), "--memory", memory]) == 2
     assert capsys.readouterr().err.startswith("eesvm: ")
     assert not (tmp_path / "model").exists()
 
