@@ -41,7 +41,7 @@ class Play(NamedTuple):
 @kernel()
 def find_play(order, delta, units, prices, lowest, highest):
     """The `Play` of a box; levels up to `lowest` are accepted, pairs beyond `highest` are dead."""
-    n_exemplars, n_negatives = order.shape
+    n_exemplars, n_negatives = len(order), len(prices)  # rows of the order may be cut at the last useful level
     is_paid = np.zeros(n_negatives, dtype=np.bool_)
     for j in range(n_exemplars):
         for k in range(lowest[j]):

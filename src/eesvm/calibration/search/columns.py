@@ -65,7 +65,8 @@ class Columns:
         self.mean_unit = float(self.units.mean()) if len(self.units) else 1.0
         self.prices = prices / self.mean_price
         self.quantum, self.scale = quantum, self.mean_price / quantum
-        self._all_values, self._all_shares = np.zeros(len(self.positives)), np.zeros(ranked.order.shape)
+        self._all_values = np.zeros(len(self.positives))
+        self._all_shares = np.zeros((ranked.n_exemplars, len(prices)))
 
     def begin(self, box: Box) -> Position:
         """Every negative divided evenly."""
