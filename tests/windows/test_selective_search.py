@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import reference_selective_search as slow
 
 from eesvm import InputError
 from eesvm.datasets.scenes import make_scenes
@@ -22,6 +21,7 @@ from eesvm.windows.selective_search.search import distinct, hierarchies
 from eesvm.windows.selective_search.segmentation import segmentation, sorted_edges
 from eesvm.windows.selective_search.shrinking import shrunk
 from eesvm.windows.selective_search.strategies import Step
+from helpers import reference_selective_search as slow
 
 ALL = Similarities(True, True, True, True)
 WAYS = [Similarities(*flags) for flags in product((True, False), repeat=4) if any(flags)]

@@ -28,7 +28,7 @@ from eesvm.cli.arguments import (
     number,
 )
 from eesvm.cli.console import Screen
-from eesvm.cli.stages import note_unlabelled, report_problems, stage_bar
+from eesvm.cli.stages import StageLines, note_unlabelled, report_problems, stage_bar
 from eesvm.cli.train import open_data
 from eesvm.datasets import select
 from eesvm.descriptors.backbones import DEVICES
@@ -207,12 +207,12 @@ def _open(arguments: argparse.Namespace) -> tuple[Dataset, Dataset | None]:
 
 @contextmanager
 def _showing(quiet: bool, options: FinetuneOptions) -> Iterator[tuple[Any, Any]]:
-    """What to tell while it works: a bar with the time left in a terminal, a line per epoch in a pipe."""
+    """What to tell while it works: a bar with the time left in a terminal, elsewhere lines of stages and epochs."""
     with stage_bar(quiet) as progress:
-        if progress is not None or quiet:
-            yield progress, None
+        if isinstance(progress, StageLines):
+            yield progress, lambda state, n_all: sys.stderr.write(_epoch_line(state, n_all, options) + "\n")
         else:
-            yield None, lambda state, n_all: sys.stderr.write(_epoch_line(state, n_all, options) + "\n")
+            yield progress, None
 
 
 def _epoch_line(state: TrainingState, n_all: int, options: FinetuneOptions) -> str:
