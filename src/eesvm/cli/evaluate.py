@@ -173,7 +173,7 @@ def _print(truth: Dataset, reports: list[DetectionReport], errors: ErrorBreakdow
 
 
 def _note_empty_images(truth: Dataset, detections: list[Detections], screen: Screen) -> bool:
-    """Whoever forgets --split has every object of the other splits counted as missed: say so, and whether it was."""
+    """Without --split every object of the other splits counts as missed: say so, and whether it was."""
     known = {record.image_id for record in truth}
     seen = {found.image_id for found in detections if len(found)}
     # Not the halves "test=1" and "test=-1" of a list of one class: what they hold was chosen by what it shows.

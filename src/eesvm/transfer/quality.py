@@ -5,7 +5,7 @@ exemplars for them: the calibrated winner, the uncalibrated one, the nearest nei
 Out: a frozen `TransferQuality`: for each choice and measure the mean over detections with an interval over images, and
 how many different exemplars were used; differences between two choices on the same detections.
 Two rows need no choice: the whole box as mask, which knows nothing, and the best exemplar, which knows the truth.
-Whoever hands over a choice says where it comes from.
+The caller says where a choice comes from.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ A leaf has *shares* mu[p, n] >= 0 that give no negative away twice, sum_p mu[p, 
     alive    for p, the exemplars k, not forbidden, with s_k(p) > shut_k: nobody else can cover p
     v_p      min over alive k of sum of mu[p, n] over the unpaid n with s_k(n) >= s_k(p); inf where nobody is alive
 
-Whoever covers p pays at least v_p of shares that belong to p alone, so no solution of the leaf costs less than
+Covering p costs at least v_p of shares that belong to p alone, so no solution of the leaf costs less than
 
     w(paid) + sum of v_p over the p that are not covered                         where all positives must be covered
     w(paid) + sum of min(lambda u_p, v_p) over the p not covered - lambda m      where m units may be left out

@@ -4,7 +4,7 @@ In: ranks, a box, and arrays that are worked on in place. Out: numbers. `columns
 section 7, proves the bound. A *row* is the place of a positive or negative among those in play.
 
 The story of each exemplar is a list of events: its negatives in play by decreasing score, `row >= 0`, and between them
-the positives that it accepts from there on, `~row`. Whoever reads it from the front meets every level in turn.
+the positives that it accepts from there on, `~row`. Read from the front, it gives every level in turn.
 """
 
 # njit erases the signatures; shapes and dtypes stand in the docstrings.
