@@ -35,15 +35,16 @@ check: lint .venv/.test
 		tests/calibration/test_problem.py tests/calibration/test_kernels.py tests/calibration/test_exact_corners.py \
 		tests/exemplars/test_scoring.py tests/metrics tests/cli/test_stages.py tests/windows
 
+# A tenth of the random problems; EXAMPLES=all tries all of them.
 test: .venv/.test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-all: .venv/.dev test-bounds
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'slow or not slow'
+	EXAMPLES=all $(BIN)/python -m pytest -n 2 --dist loadfile -m 'slow or not slow'
 
 # The compiled searches once more with every index checked: a write beyond an array would else go unnoticed.
 test-bounds: .venv/.test
-	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/checked $(BIN)/python -m pytest -n 2 --dist load \
+	EXAMPLES=all NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/checked $(BIN)/python -m pytest -n 2 --dist load \
 		tests/calibration/test_exact_corners.py tests/calibration/test_exact.py tests/calibration/test_search.py \
 		tests/calibration/test_frontier.py tests/calibration/test_neighbourhoods.py tests/calibration/test_columns.py \
 		tests/exemplars/test_svms.py tests/exemplars/test_mining.py tests/exemplars/test_scoring.py \

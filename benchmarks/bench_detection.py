@@ -20,7 +20,8 @@ from _detection_page import page
 from eesvm import datasets
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector.options import PRESETS, DetectorOptions
-from eesvm.detector.training_table import describe_windows, propose_windows, training_windows
+from eesvm.detector.training_descriptor import training_windows
+from eesvm.detector.training_table import describe_windows, propose_windows
 from eesvm.experiments.tables.detections import PAPER_RULES, Rule, compare_rules, transfer_choices
 from eesvm.structures import Dataset
 from eesvm.transfer.annotations import annotate_all

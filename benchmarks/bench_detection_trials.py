@@ -27,7 +27,8 @@ from eesvm.detector.box_regression import moved_by, regress_boxes, ways_between,
 from eesvm.detector.class_calibration import STORED_AS, score_rule
 from eesvm.detector.class_training import TrainedClass, score_class, train_class
 from eesvm.detector.options import DetectorOptions
-from eesvm.detector.training_table import TrainingWindows, describe_windows, propose_windows, training_windows
+from eesvm.detector.training_descriptor import training_windows
+from eesvm.detector.training_table import TrainingWindows, describe_windows, propose_windows
 from eesvm.experiments.tables.detections import Rule, _Calibrators, _TestWindows, compare_rules
 from eesvm.metrics import evaluate_detections
 from eesvm.structures import Detections

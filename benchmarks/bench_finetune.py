@@ -34,7 +34,8 @@ from eesvm.descriptors import DescriptorCache, make_descriptor
 from eesvm.descriptors.backbones import Backbone, stated_layer
 from eesvm.detector.class_training import score_class, train_class
 from eesvm.detector.options import DetectorOptions
-from eesvm.detector.training_table import TrainingWindows, describe_windows, fit_descriptor, propose_windows
+from eesvm.detector.training_descriptor import fit_descriptor
+from eesvm.detector.training_table import TrainingWindows, describe_windows, propose_windows
 from eesvm.experiments.tables.detections import Rule, calibrators_on_demand, judge_rules
 from eesvm.finetuning import PAPER_UNITS, FinetuneOptions, finetune
 from eesvm.structures import Dataset, Windows

@@ -3,8 +3,8 @@
 Run: python benchmarks/trace_hops.py            (about a minute; 24 embedded scenes, written as a VOC dataset)
 
 Functions are listed in the order in which they are first called. Reading them in that order, one changes from file to
-file: each change is a hop, and a file is entered as often as hops lead into it. `_support` is left out, which is the
-vocabulary of all files rather than a place on the way.
+file: each change is a hop, and a file is entered as often as hops lead into it. Left out are comprehensions and lambdas,
+which are read where they stand, and `_support`, the vocabulary of all files rather than a place on the way.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Walk:
             return
         self._seen.add(code)
         name = code.co_filename.removeprefix(PACKAGE)
-        if code.co_name != "<module>" and not name.startswith("_support/") and name not in self.files[-1:]:
+        if not code.co_name.startswith("<") and not name.startswith("_support/") and name not in self.files[-1:]:
             self.files.append(name)
 
     def trace(self, arguments: list[str]) -> None:

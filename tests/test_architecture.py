@@ -52,6 +52,7 @@ PARTS = {
     "detector": (
         "options",
         "training_table",
+        "training_descriptor",
         "class_training",
         "box_regression",
         "class_calibration",
@@ -60,7 +61,8 @@ PARTS = {
         "files",
         "keys",
         "training_tasks",
-        "training_stages",
+        "image_stages",
+        "class_stages",
         "training_run",
         "detector",
         "consensus",

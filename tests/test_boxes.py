@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from eesvm import InputError, boxes
+from helpers.examples import many
 
 OVERLAPS = ("iou", "over_lower")
 
@@ -47,7 +48,7 @@ def random_boxes(n, seed=0):
     return np.hstack([corners, corners + rng.uniform(1, 150, (n, 2))])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=many(100))
 @given(tables(), tables())
 def test_areas_and_overlaps_count_pixels(first, second):
     assert boxes.area(first).tolist() == [len(pixels(box)) for box in first]
@@ -81,7 +82,7 @@ def test_overlap_invariances():
     np.testing.assert_allclose(boxes.iou(table.astype(np.float32), others), reference, atol=1e-4)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=many(150))
 @given(tables(max_size=14), st.data())
 def test_nms_is_the_greedy_loop(table, data):
     scores = data.draw(hnp.arrays(np.int64, len(table), elements=st.integers(-2, 2), fill=st.nothing())) / 4
@@ -91,7 +92,7 @@ def test_nms_is_the_greedy_loop(table, data):
     assert kept.tolist() == slow_nms(table, scores, threshold, kind, limit)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=many(100))
 @given(tables(max_size=14), st.data())
 def test_batched_nms_is_nms_within_each_group(table, data):
     scores = data.draw(hnp.arrays(np.int64, len(table), elements=st.integers(-2, 2), fill=st.nothing())) / 4
@@ -130,7 +131,7 @@ def test_nms_of_thousands_agrees_with_the_matrix():
     assert ((overlaps > 0.4) & (scores[kept] > scores[gone][:, None])).any(axis=1).all()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=many(100))
 @given(tables(), tables(), st.sampled_from([0.0, 0.5, 1.0]))
 def test_match_is_the_best_of_the_matrix(table, truth, threshold):
     found = boxes.match(table, truth, threshold)

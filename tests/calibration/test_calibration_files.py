@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from eesvm import InputError, JointCalibrator, load_calibration, save_calibration
 from eesvm.calibration.files.calibrations import atomic_folder, atomic_write, check_output_folder, fitted_calibrator
 from eesvm.calibration.result import CalibrationResult
+from helpers.examples import many
 
 
 def table(seed=0, n=60, n_exemplars=5, dtype=np.float32):
@@ -211,7 +212,7 @@ def test_every_field_is_checked(tmp_path, field, value, complaint):
     assert str(caught.value) == f"{path}: {complaint}"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(st.data())
 def test_damage_never_surfaces_as_another_error(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("damage") / "c.json"

@@ -27,9 +27,10 @@ from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.score_table import ScoreTable, write_score_table
 from eesvm.cli import main
 from helpers import reference
+from helpers.examples import many
 from helpers.strategies import RECALL_FLOORS, problems
 
-FRACTIONAL = settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FRACTIONAL = settings(max_examples=many(600), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def make(problem, tree=-1, sets=(), prices=None, quantum=1.0, min_recall=1.0, cutoff=np.inf, ceiling=None):
@@ -366,7 +367,7 @@ def test_no_certificate_proves_more_than_the_optimum(problem, min_recall, data):
     assert proven == max(0, reference_bound(problem, certificate))
 
 
-@settings(FRACTIONAL, max_examples=200)
+@settings(FRACTIONAL, max_examples=many(200))
 @given(problems(max_exemplars=2, max_positives=4, max_negatives=4, bounds=True), st.sampled_from(RECALL_FLOORS))
 def test_a_tree_that_decides_everything_proves_the_optimum(problem, min_recall):
     certificate = full_tree(problem, min_recall)
@@ -375,7 +376,7 @@ def test_a_tree_that_decides_everything_proves_the_optimum(problem, min_recall):
     assert proven == best or (best == math.inf and proven > problem.negative_weights.sum())
 
 
-@settings(FRACTIONAL, max_examples=100)
+@settings(FRACTIONAL, max_examples=many(100))
 @given(problems())
 def test_all_weight_on_the_hardest_positive_proves_the_simple_bound(problem):
     try:
@@ -390,7 +391,7 @@ def test_all_weight_on_the_hardest_positive_proves_the_simple_bound(problem):
     assert certified_bound(problem, make(problem, 0, [shares], quantum=0.25)) == expected
 
 
-@settings(FRACTIONAL, max_examples=300)
+@settings(FRACTIONAL, max_examples=many(300))
 @given(problems(), st.sampled_from(RECALL_FLOORS), st.data())
 def test_tampering_never_proves_more_than_the_optimum(problem, min_recall, data):
     certificate = data.draw(certificates(problem, min_recall))
@@ -667,7 +668,7 @@ def test_cut_and_missing_files(tmp_path):
         load_certificate(tmp_path)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(st.data())
 def test_damage_never_surfaces_as_another_error(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("damage") / "c.npz"

@@ -17,12 +17,13 @@ from eesvm.calibration.search.heuristics import loss_of_levels
 from eesvm.calibration.search.reduce import Box
 from helpers import reference
 from helpers.evidence import check_evidence, solve_or_none
+from helpers.examples import many
 from helpers.strategies import problems
 
 FLOORS = (0.95, 0.9, 0.75, 0.6, 0.5, 0.3)
 
-thorough = settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
-quick = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=many(500), deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=many(200), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def routes(seed, n_exemplars=5, n_positives=40, n_negatives=60, step=0.25, **options):
@@ -75,7 +76,7 @@ def test_equals_brute_force_and_proves_it(problem, min_recall):
 
 
 def test_thousands_of_small_problems_equal_brute_force():
-    for seed in range(2000):
+    for seed in range(many(2000)):
         problem, min_recall = small_floor_problem(seed)
         best = reference.brute_force(problem, min_recall)
         result = solve_or_none(problem, min_recall=min_recall)

@@ -21,6 +21,7 @@ from eesvm import (
     save_calibration,
 )
 from eesvm.calibration.calibrators.cooccurrence import below_detections
+from helpers.examples import many
 
 
 def area(box):
@@ -94,7 +95,7 @@ def tables(draw):
     return S, y, np.hstack([corners, corners + sizes]), groups, truth
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=many(150))
 @given(tables(), st.booleans(), st.sampled_from([np.float32, np.float64]))
 def test_equal_to_a_literal_walk(table, is_across, dtype):
     S, y, boxes, groups, truth = table

@@ -25,12 +25,13 @@ from eesvm.calibration.search.proof import Leaf
 from eesvm.calibration.search.reduce import Box, cheap_box, reduce
 from helpers import reference
 from helpers.evidence import check_evidence, solve_or_none
+from helpers.examples import many
 from helpers.strategies import RECALL_FLOORS, problems
 
 INSTANCES = Path(__file__).resolve().parents[3] / "shared" / "instances"  # outside the repository
 
-thorough = settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
-quick = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=many(1500), deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=many(150), deadline=None, suppress_health_check=list(HealthCheck))
 
 # Ways to a proof that the search would rarely take by itself on problems small enough for a reference.
 WAYS = {
@@ -79,7 +80,7 @@ def test_equals_brute_force_and_proves_it(problem, min_recall):
         assert verify(problem, result).problems == []
 
 
-@settings(thorough, max_examples=500)
+@settings(thorough, max_examples=many(500))
 @given(problems(bounds=True), st.sampled_from([50.0, math.inf]))
 def test_prices_alone_prove_the_same(problem, budget):
     best = reference.brute_force(problem, 1.0)
@@ -93,7 +94,7 @@ def test_prices_alone_prove_the_same(problem, budget):
         assert verify(problem, result).problems == []
 
 
-@settings(thorough, max_examples=500)
+@settings(thorough, max_examples=many(500))
 @given(problems(bounds=True, weights=False), st.sampled_from(RECALL_FLOORS))
 def test_levels_that_are_too_dear_may_be_left_out(problem, min_recall):
     """As for tables so large that the order of all negatives would take too much memory."""

@@ -16,6 +16,7 @@ from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.score_table import write_score_table
 from eesvm.cli import main
 from helpers import reference
+from helpers.examples import many
 from helpers.strategies import problems
 
 FLOORS = [1.0, 0.9, 0.75, 0.6, 0.5, 0.3, 0.05]
@@ -56,7 +57,7 @@ def feasible_floors(problem):
     return [floor for floor in FLOORS if problem.spare_budget(floor) >= 0]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=many(120), deadline=None)
 @given(problems(max_exemplars=3, max_positives=5, max_negatives=5, bounds=True), st.randoms(use_true_random=False))
 def test_every_loss_is_the_optimum(problem, random):
     floors = feasible_floors(problem)

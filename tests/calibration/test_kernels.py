@@ -10,6 +10,7 @@ from eesvm.calibration.ranks import FORBIDDEN, _sums_are_exact, levels_to_thresh
 from eesvm.calibration.search import tree_kernels as _kernels
 from eesvm.calibration.search.bounds import max_min_bound
 from eesvm.calibration.search.heuristics import loss_of_levels
+from helpers.examples import many
 from helpers.strategies import problems
 
 
@@ -33,7 +34,7 @@ def test_added_cost_accept_and_reopen(dtype):
     assert (open_prices == prices).all()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=many(200))
 @given(problems(max_exemplars=4, max_positives=6, max_negatives=12))
 def test_ranks_say_what_comes_along(problem):
     try:
@@ -54,7 +55,7 @@ def test_ranks_say_what_comes_along(problem):
     assert max_min_bound(ranked) == ranked.difficulty.max()
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=many(200))
 @given(problems(forbidden=False, max_negatives=12), st.data())
 def test_levels_and_thresholds_are_two_views_of_one_solution(problem, data):
     ranked = rank(problem)

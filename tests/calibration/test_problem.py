@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 from eesvm import CalibrationProblem, InputError, solve
 from eesvm.calibration.problem import _between
 from helpers import reference
+from helpers.examples import many
 from helpers.strategies import problems
 
 
@@ -30,7 +31,7 @@ def test_loss_and_coverage_equal_the_loops(problem, data):
     assert problem.recall(thresholds) == pytest.approx(np.average(covered, weights=problem.positive_weights))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=many(300))
 @given(problems(forbidden=False))
 def test_candidates_are_those_of_section_4_1(problem):
     for j in range(problem.n_exemplars):
@@ -74,7 +75,7 @@ def test_forbidden_pairs_make_no_candidates():
     assert everything.candidate_thresholds(0).tolist() == [np.inf]
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=many(500))
 @given(st.data(), st.sampled_from([np.float32, np.float64]))
 def test_thresholds_survive_rounding(data, dtype):
     """Neighbouring, huge and tiny floats: the threshold still separates what it should."""
@@ -220,7 +221,7 @@ def test_feasible_thresholds_keep_their_bounds():
     assert CalibrationProblem([[3.0]], [[1.0], [2.0]], upper_thresholds=[1]).forced().tolist() == [False, True]
 
 
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=many(500))
 @given(st.floats(allow_nan=False), st.floats(allow_nan=False, allow_infinity=False, width=32))
 def test_rounding_a_bound_moves_no_window(bound, score):
     """A float64 bound among float32 scores: on the same side of every score as before."""
@@ -237,7 +238,7 @@ def test_rounding_a_bound_moves_no_window(bound, score):
     assert locked.is_within_bounds(locked.upper_thresholds)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=many(300))
 @given(problems(forbidden=False, bounds=True))
 def test_candidates_keep_the_bounds_and_reach_the_optimum(problem):
     candidates = [problem.candidate_thresholds(j) for j in range(problem.n_exemplars)]
@@ -293,7 +294,7 @@ def test_masked_scores_are_refused_and_matrices_are_tables():
     assert solve(CalibrationProblem([[3.0]], matrix)).loss == 1
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=many(200))
 @given(st.lists(st.sampled_from([0.1, 0.2, 0.3, 0.7, 1.1]), min_size=2, max_size=7), st.data())
 def test_recall_floors_do_not_depend_on_the_order_of_sums(weights, data):
     """Floors right at the weight of some positives: search and judge must agree to the last bit."""

@@ -14,11 +14,12 @@ from eesvm import CalibrationProblem, InputError, solve
 from eesvm.calibration.search.exhaustive import tree_size
 from helpers import reference
 from helpers.evidence import check_evidence, solve_or_none
+from helpers.examples import many
 from helpers.strategies import RECALL_FLOORS, problems
 
 # Each example is a whole optimisation problem; the count is what matters here, not how fast one runs.
-thorough = settings(max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
-quick = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=many(2000), deadline=None, suppress_health_check=list(HealthCheck))
+quick = settings(max_examples=many(300), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @thorough
@@ -39,7 +40,7 @@ def test_searches_equal_brute_force_and_the_integer_program(problem, min_recall)
         check_evidence(problem, result, min_recall)
 
 
-@settings(thorough, max_examples=1500)
+@settings(thorough, max_examples=many(1500))
 @given(problems(bounds=True), st.sampled_from(RECALL_FLOORS))
 def test_bounded_thresholds_equal_brute_force_and_the_integer_program(problem, min_recall):
     best = reference.brute_force(problem, min_recall)
@@ -93,7 +94,7 @@ def test_a_stopped_search_is_feasible_and_its_bound_holds(problem, min_recall, n
     check_evidence(problem, complete, min_recall)
 
 
-@settings(quick, max_examples=500)
+@settings(quick, max_examples=many(500))
 @given(
     problems(max_exemplars=6, max_positives=9, max_negatives=30, bounds=True),
     st.sampled_from(RECALL_FLOORS),

@@ -14,7 +14,8 @@ from eesvm.datasets.scenes import make_scenes
 from eesvm.detector import ExemplarDetector
 from eesvm.detector.class_training import score_class, train_class
 from eesvm.detector.model import Ensemble, score_image
-from eesvm.detector.training_table import describe_windows, propose_windows, training_windows
+from eesvm.detector.training_descriptor import training_windows
+from eesvm.detector.training_table import describe_windows, propose_windows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.experiments.reproduction.measure import ClassWork
 from eesvm.experiments.reproduction.recipes import Recipe

@@ -27,6 +27,7 @@ from eesvm.descriptors.cnn import Level, parse_levels, with_context
 from eesvm.descriptors.pooling import integral_map, pool_windows
 from eesvm.descriptors.resampling import resample
 from helpers.dataset_files import real_data
+from helpers.examples import many
 from helpers.network_files import random_network, small_network
 
 CHINA, FLOWER = load_sample_images().images
@@ -135,7 +136,7 @@ def slow_shares(n, start, stop, grid, k):
 coordinate = st.floats(-3, 15)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(
     st.integers(1, 9),
     st.integers(1, 12),

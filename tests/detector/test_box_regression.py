@@ -24,7 +24,7 @@ from eesvm.detector.box_regression import (
 )
 from eesvm.detector.files import read_regressor, write_regressor
 from eesvm.detector.model import Ensemble, score_image
-from eesvm.detector.training_table import training_windows
+from eesvm.detector.training_descriptor import training_windows
 from eesvm.images import write_image
 from eesvm.metrics.detection_files import read_detections
 from helpers.detector_scenes import CLASSES, detections, quick_options, same_detections, scenes, shared_cache, trained

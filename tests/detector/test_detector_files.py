@@ -355,7 +355,7 @@ def test_other_images_and_annotations_are_noticed(tmp_path):
 def test_scores_of_finished_classes_are_left_to_the_folder(tmp_path):
     detector = trained(quick_options(), folder=tmp_path / "model")
     for model in detector.models_:
-        assert model.read_scores._held is None
+        assert not model.read_scores.is_held
         assert model.read_scores().table.n_rows > 0
 
 

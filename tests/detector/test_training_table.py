@@ -9,7 +9,8 @@ import pytest
 
 from eesvm import InputError, boxes
 from eesvm.descriptors import DescriptorCache
-from eesvm.detector.training_table import NEGATIVE, POSITIVE, _empty_table, training_windows
+from eesvm.detector.training_descriptor import training_windows
+from eesvm.detector.training_table import NEGATIVE, POSITIVE, _empty_table
 from eesvm.structures import Problem
 from helpers.detector_scenes import CLASSES, quick_options, scenes
 

@@ -10,7 +10,8 @@ from PIL import Image
 from eesvm import CalibrationProblem, InputError
 from eesvm._support.figures import png_bytes
 from eesvm.detector.class_training import score_class, train_class
-from eesvm.detector.training_table import describe_windows, propose_windows, training_windows
+from eesvm.detector.training_descriptor import training_windows
+from eesvm.detector.training_table import describe_windows, propose_windows
 from eesvm.experiments.figures import drawings as paper_drawings
 from eesvm.experiments.figures.example_pictures import different_winners, shown_windows
 from eesvm.experiments.figures.paper_figures import FigureInputs, paper_figures

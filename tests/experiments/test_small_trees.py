@@ -19,6 +19,7 @@ from eesvm.experiments.search_study.small_trees import (
     small_tree,
 )
 from helpers import reference
+from helpers.examples import many
 from helpers.strategies import problems
 
 SUBSETS = [(), (1,), (2,), (3, 4), (1, 2, 3, 4)]
@@ -87,7 +88,7 @@ def test_nodes_are_judged_by_the_problem_and_losses_grow_downwards(problem):
             )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=many(100), deadline=None)
 @given(problem=problems(max_exemplars=3, max_positives=4))
 def test_nothing_better_is_ever_pruned_away(problem):
     if not has_cover(problem):

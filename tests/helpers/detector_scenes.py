@@ -14,7 +14,8 @@ from eesvm.descriptors import DescriptorCache
 from eesvm.detector import ExemplarDetector
 from eesvm.detector.model import Ensemble, score_image
 from eesvm.detector.options import DetectorOptions
-from eesvm.detector.training_table import describe_windows, propose_windows, training_windows
+from eesvm.detector.training_descriptor import training_windows
+from eesvm.detector.training_table import describe_windows, propose_windows
 
 CLASSES = ("three", "eight")
 QUICK = {

@@ -14,6 +14,7 @@ from PIL import Image
 from eesvm import InputError
 from eesvm.images import ImageError, image_header, image_size, read_image, read_index_image, write_image
 from helpers.dataset_files import pixels
+from helpers.examples import many
 
 
 def encoded(picture, format="PNG", **options):
@@ -233,7 +234,7 @@ def test_missing_package_is_named(monkeypatch):
         read_image(b"")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(st.data())
 def test_damaged_files_raise_nothing_but_image_errors(data):
     format = data.draw(st.sampled_from(["JPEG", "PNG", "GIF", "BMP", "TIFF", "WEBP"]))

@@ -10,6 +10,7 @@ from pycocotools import mask as coco_mask
 
 from eesvm import InputError
 from eesvm.images.masks import index_mask, mask_box, mask_to_rle, polygons_to_mask, rle_to_mask
+from helpers.examples import many
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # pycocotools
 
@@ -38,7 +39,7 @@ def test_polygons_are_united_and_each_is_even_odd():
     assert not with_hole[2:4, 2:4].any()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=many(150), deadline=None)
 @given(
     polygons=st.lists(st.lists(st.tuples(COORDINATES, COORDINATES), min_size=3, max_size=9), min_size=1, max_size=3),
     height=SIDES,
@@ -49,7 +50,7 @@ def test_polygons_are_drawn_as_coco_draws_them(polygons, height, width):
     np.testing.assert_array_equal(mask, reference_polygons(polygons, height, width))
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=many(120), deadline=None)
 @given(MASKS)
 def test_run_lengths_are_those_of_coco_and_come_back(mask):
     theirs = coco_mask.encode(np.asfortranarray(mask.astype(np.uint8)))
@@ -131,7 +132,7 @@ def test_hostile_sizes_are_refused():
         polygons_to_mask([[0, 0, 1, 0, 1, 1]], 100_000, 100_000)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=many(120), deadline=None)
 @given(
     st.one_of(st.text(max_size=20), st.binary(max_size=20), st.lists(st.integers(-5, 50), max_size=8)),
     st.integers(1, 9),

@@ -22,6 +22,7 @@ from eesvm.metrics.detection_files import write_coco_results
 from eesvm.report import figures
 from eesvm.structures import Dataset, Detections, ImageRecord, Instance
 from helpers.dataset_files import real_data
+from helpers.examples import many
 
 VOC_PROTOCOLS = ("voc07", "voc10", "ilsvrc")
 
@@ -337,7 +338,7 @@ def cases(draw, flags=("", "", "", "d", "c", "dc"), sizes=(1, 4)):
     return Dataset("set", tuple(truth), ("cat", "dog")), draw(st.permutations(detections))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=many(200), deadline=None)
 @given(cases(), st.sampled_from(VOC_PROTOCOLS))
 def test_against_the_reference(case, protocol):
     truth, detections = case

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from matplotlib.path import Path
 
 from eesvm.report.outlines import outline
+from helpers.examples import many
 
 
 def filled(path, shape):
@@ -23,7 +24,7 @@ def filled(path, shape):
     return (crossings % 2 == 1).reshape(shape)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=many(100), deadline=None)
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 2**32 - 1), st.floats(0.1, 0.9))
 def test_without_tolerance_it_encloses_the_mask_and_nothing_else(height, width, seed, density):
     mask = np.random.default_rng(seed).random((height, width)) < density

@@ -13,7 +13,7 @@ from eesvm._support.memory import LEAST, MemoryPlan, as_text, bytes_of
 from eesvm.cli import main
 from eesvm.detector.class_training import n_scored, score_class, train_class
 from eesvm.detector.options import CalibrationOptions
-from eesvm.detector.training_table import training_windows
+from eesvm.detector.training_descriptor import training_windows
 from helpers.detector_scenes import quick_options, scenes
 
 GIB = 1 << 30

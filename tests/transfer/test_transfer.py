@@ -18,6 +18,7 @@ from eesvm.structures import ExemplarAnnotation, Instance, Part
 from eesvm.transfer import Agreement, annotate, transfer, transfer_consensus
 from eesvm.transfer.inheritance import weighted_median
 from helpers.dataset_files import real_data
+from helpers.examples import many
 
 
 def annotation(box=(0, 0, 4, 4), mask=None, **values):
@@ -61,7 +62,7 @@ def warps(draw):
     return draw(hnp.arrays(bool, shape)), source, (u, v, u + draw(sides), v + draw(sides))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=many(150))
 @given(warps(), st.booleans())
 def test_masks_are_warped_like_sub_pixels(warp, is_mirrored):
     mask, source, target = warp
@@ -378,7 +379,7 @@ def test_bad_votes_are_refused(n, weights, message):
     assert str(caught.value) == message
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=many(100))
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(1, 6)), min_size=1, max_size=8))
 def test_the_weighted_median_repeats_its_values(pairs):
     values, weights = (np.array(column, dtype=np.float64) for column in zip(*pairs, strict=True))

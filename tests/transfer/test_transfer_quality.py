@@ -29,6 +29,7 @@ from eesvm.transfer.quality import (
     transfer_quality,
 )
 from helpers.dataset_files import real_data
+from helpers.examples import many
 
 LEFT, RIGHT, FULL = [[1, 1, 0, 0]] * 4, [[0, 0, 1, 1]] * 4, [[1, 1, 1, 1]] * 4
 
@@ -256,7 +257,7 @@ def test_detections_are_matched_within_their_class():
 pieces = hnp.arrays(bool, st.tuples(st.integers(1, 6), st.integers(1, 6)))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=many(100))
 @given(pieces, pieces, st.tuples(*[st.integers(0, 7)] * 4))
 def test_pieces_overlap_like_whole_masks(first, second, places):
     wholes = []
@@ -269,7 +270,7 @@ def test_pieces_overlap_like_whole_masks(first, second, places):
     assert iou_of_pieces(first, places[:2], second, places[2:]) == expected
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=many(200))
 @given(pieces, pieces, hnp.arrays(bool, (14, 14)), st.tuples(*[st.integers(0, 7)] * 4))
 def test_void_is_left_out_as_voc_does(handed, truth, void, places):
     (x, y), (u, v) = places[:2], places[2:]

@@ -22,6 +22,7 @@ from eesvm.windows.selective_search.segmentation import segmentation, sorted_edg
 from eesvm.windows.selective_search.shrinking import shrunk
 from eesvm.windows.selective_search.strategies import Step
 from helpers import reference_selective_search as slow
+from helpers.examples import many
 
 ALL = Similarities(True, True, True, True)
 WAYS = [Similarities(*flags) for flags in product((True, False), repeat=4) if any(flags)]
@@ -54,7 +55,7 @@ def all_boxes(planes, scale=150, min_size=4, wanted=ALL):
 def test_segments_are_those_of_the_slow_version():
     rng = np.random.default_rng(0)
     n_several = 0
-    for case in range(2000):
+    for case in range(many(2000)):
         planes = planes_of(random_image(rng, n_channels=(1, 3)[case % 2]))
         scale, min_size = int(rng.choice([1, 5, 20, 150])), int(rng.choice([1, 2, 5, 30]))
         labels, n = segmentation(sorted_edges(planes), scale, min_size)
@@ -66,7 +67,7 @@ def test_segments_are_those_of_the_slow_version():
 
 def test_histograms_and_regions_are_those_of_the_slow_version():
     rng = np.random.default_rng(1)
-    for case in range(300):
+    for case in range(many(300)):
         planes = planes_of(random_image(rng, n_channels=(1, 3)[case % 2]))
         labels, n = segmentation(sorted_edges(planes), 10, 2)
         colours, texture = region_histograms(pixel_bins(planes), labels, n)
@@ -81,7 +82,7 @@ def test_histograms_and_regions_are_those_of_the_slow_version():
 def test_groups_are_those_of_the_slow_version():
     rng = np.random.default_rng(2)
     n_merges = 0
-    for case in range(1500):
+    for case in range(many(1500)):
         planes = planes_of(random_image(rng, n_channels=(1, 3)[case % 2]))
         labels, n = segmentation(sorted_edges(planes), int(rng.choice([1, 5, 20])), int(rng.choice([1, 2, 4])))
         wanted = WAYS[case % len(WAYS)]
@@ -116,7 +117,7 @@ def test_a_turned_image_has_turned_boxes(turn):
     """Where no two edges weigh the same; pairs of regions that are equally similar do not occur in noise."""
     rng = np.random.default_rng(3)
     n_compared = 0
-    for _ in range(800):
+    for _ in range(many(800)):
         planes = rng.integers(0, 256, (3, *rng.integers(3, 8, 2))).astype(np.uint8)
         weights = [edge[0] for edge in slow.weighted_edges(planes)]
         if len(set(weights)) < len(weights):
@@ -130,7 +131,7 @@ def test_a_turned_image_has_turned_boxes(turn):
 
 def test_a_wider_border_of_one_colour_shifts_the_segments():
     rng = np.random.default_rng(4)
-    for _ in range(200):
+    for _ in range(many(200)):
         inside = rng.integers(0, 60, (3, *rng.integers(4, 12, 2))).astype(np.uint8)
         boxes = []
         for border in (4, 9):
@@ -254,7 +255,7 @@ def test_lack_of_memory_is_one_sentence():
 
 def test_shrinking_takes_the_mean_of_areas():
     rng = np.random.default_rng(8)
-    for _ in range(300):
+    for _ in range(many(300)):
         image = rng.integers(0, 256, (*rng.integers(1, 40, 2), 3)).astype(np.uint8)
         height, width = image.shape[:2]
         longest = int(rng.integers(1, 30))

@@ -9,7 +9,8 @@ from eesvm.detector.class_training import CalibrationScores, SingleSVM, TrainedC
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.model import ClassModel, Ensemble, score_image
 from eesvm.detector.options import DetectorOptions
-from eesvm.detector.training_table import TrainingWindows, training_windows
+from eesvm.detector.training_descriptor import training_windows
+from eesvm.detector.training_table import TrainingWindows
 
 __all__ = [
     "BoxRegressor",

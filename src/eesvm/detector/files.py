@@ -50,7 +50,7 @@ from eesvm.detector.class_calibration import COOCCURRENCE, JOINT, STORED_AS
 from eesvm.detector.class_training import CalibrationScores, SingleSVM
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
-from eesvm.detector.training_table import plain_descriptor
+from eesvm.detector.training_descriptor import plain_descriptor
 from eesvm.exemplars.files import ExemplarIdentity, load_exemplars, save_exemplars
 from eesvm.structures import ExemplarAnnotation
 from eesvm.transfer.annotations import load_annotations, save_annotations

@@ -1,19 +1,22 @@
-"""Keys of the parts of a training: a hash of everything that each of them depends on.
+"""Names and keys of the parts of a training; a key is a hash of everything that a part depends on.
 
-In: options, the hashes of a dataset, and the parameters of the plain descriptor. Out: for every part a name that is the
-same exactly when the same inputs and options would make the same part. They are known before anything is computed.
+In: options, the hashes of a dataset, and the parameters of the plain descriptor. Out: the name of each part and a key,
+which is the same exactly when the same inputs and options would make the same part. They are known before anything is
+computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from eesvm._support.digests import digest
+from eesvm._support.parts import PartKey
 from eesvm.datasets.fingerprint import Fingerprint
 from eesvm.detector.class_calibration import JOINT
+from eesvm.detector.files import class_folder
 from eesvm.detector.options import DetectorOptions
 
 _VERSION = 2  # part of every key: to be raised when the same inputs train another model
@@ -28,28 +31,43 @@ class TrainingKeys:
     plain: Mapping[str, Any]  # parameters of the descriptor before scaling and PCA
 
     @cache  # noqa: B019  there is one object a run
-    def descriptor(self) -> str:
+    def descriptor(self) -> PartKey:
         """Scaling and PCA: images, windows and the network, but no annotations."""
         wanted = {name: vars(self.options.descriptor)[name] for name in ("n_components", "mean_norm")}
         windows, seed = vars(self.options.windows), self.options.random_state
-        return digest([_VERSION, self.fingerprint.images_digest(), windows, dict(self.plain), wanted, seed])
+        key = digest([_VERSION, self.fingerprint.images_digest(), windows, dict(self.plain), wanted, seed])
+        return PartKey("descriptor", key)
 
-    def training(self, class_name: str) -> str:
+    def training(self, class_name: str) -> PartKey:
         """Exemplars: all annotations, as the ground truth of every class is among the windows."""
-        return digest([self.descriptor(), self.fingerprint.annotations, class_name, vars(self.options.training)])
+        found = self.fingerprint.annotations
+        key = digest([self.descriptor().key, found, class_name, vars(self.options.training)])
+        return _of_class(class_name, "training", key)
 
-    def boxes(self, class_name: str) -> str:
+    def boxes(self, class_name: str) -> PartKey:
         """The box regression: where the objects of the class are."""
-        return digest([self.descriptor(), self.fingerprint.annotations, class_name, "box regression"])
+        key = digest([self.descriptor().key, self.fingerprint.annotations, class_name, "box regression"])
+        return _of_class(class_name, "boxes", key)
 
-    def scores(self, class_name: str) -> str:
+    def scores(self, class_name: str) -> PartKey:
         """The table of scores: which windows are in it."""
         wanted = ("positive_overlap", "negative_overlap", "max_negatives")
-        return digest([self.training(class_name), {name: vars(self.options.calibration)[name] for name in wanted}])
+        options = {name: vars(self.options.calibration)[name] for name in wanted}
+        return _of_class(class_name, "scores", digest([self.training(class_name).key, options]))
 
-    def calibration(self, class_name: str, stored: str) -> str:
+    def calibration(self, class_name: str, stored: str) -> PartKey:
         """A calibrator: what it reads of the options."""
         options = {name: value for name, value in vars(self.options.calibration).items() if name != "calibrator"}
         if stored != JOINT:
             options = {"criterion": options["criterion"]} if stored == "sigmoid" else {}
-        return digest([self.scores(class_name), stored, options])
+        return _of_class(class_name, stored, digest([self.scores(class_name).key, stored, options]))
+
+    def of_class(self, class_name: str, calibrators: Iterable[str]) -> list[PartKey]:
+        """All parts of a class, in the order in which they are made."""
+        boxes = [self.boxes(class_name)] if self.options.detection.box_regression else []
+        calibrations = [self.calibration(class_name, stored) for stored in calibrators]
+        return [self.training(class_name), *boxes, self.scores(class_name), *calibrations]
+
+
+def _of_class(class_name: str, kind: str, key: str) -> PartKey:
+    return PartKey(f"classes/{class_folder(class_name)}: {kind}", key)

@@ -4,24 +4,24 @@ In: a dataset, options, an engine, and where results are kept. Out: `ClassModel`
 part: the descriptor's scaling and PCA; for each class its exemplars, its box regression, its training scores and its
 calibrators. A part is filed in `run.json` under a key: a hash of everything it depends on. A part whose key and files
 are as they were is read, not made; so an interrupted run is resumed, a second run does nothing, and another option
-redoes what depends on it. How a part is made is for `training_stages` to say.
+redoes what depends on it. How a part is made is for `image_stages` and
+`class_stages` to say.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from eesvm._support.digests import digest
 from eesvm._support.memory import MemoryPlan
+from eesvm._support.parts import Held, Parts
 from eesvm._support.run_folder import RunFolder
 from eesvm._support.tasks import Engine, LocalEngine, ahead
 from eesvm._support.validation import InputError, check_image_name
@@ -31,6 +31,7 @@ from eesvm.descriptors import DescriptorCache, Transformed
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector.box_regression import BoxRegressor, regress_boxes
 from eesvm.detector.class_calibration import JOINT, stored_names
+from eesvm.detector.class_stages import ClassStages
 from eesvm.detector.class_training import (
     CalibrationScores,
     NothingToLearnError,
@@ -55,38 +56,16 @@ from eesvm.detector.files import (
     write_scores,
     write_training,
 )
+from eesvm.detector.image_stages import ImageStages
 from eesvm.detector.keys import TrainingKeys
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
-from eesvm.detector.training_stages import TrainingStages
-from eesvm.detector.training_table import (
-    StageProgress,
-    TrainingWindows,
-    plain_descriptor,
-)
+from eesvm.detector.training_descriptor import plain_descriptor
+from eesvm.detector.training_table import StageProgress, TrainingWindows
 from eesvm.structures import Dataset, Problem, Windows
 from eesvm.transfer.annotations import annotate_all
 
-T = TypeVar("T")
-
-
-class _Scores:
-    """The training scores of a class: made or read when first needed, and then held until they are forgotten."""
-
-    def __init__(self, fetch: Callable[[], CalibrationScores]) -> None:
-        self._fetch = fetch
-        self._held: CalibrationScores | None = None
-
-    def __call__(self) -> CalibrationScores:
-        if self._held is None:
-            self._held = self._fetch()
-        return self._held
-
-    def forget(self) -> None:
-        self._held = None
-
-
-BegunClass = tuple[ClassModel, _Scores]  # a class without calibrators, and what they are fitted to
+BegunClass = tuple[ClassModel, Held[CalibrationScores]]  # a class without calibrators, and what they are fitted to
 
 
 class TrainingRun:
@@ -123,9 +102,9 @@ class TrainingRun:
         self.classes, self.skipped = choose_classes(self.dataset, classes)
         self.calibrators = stored_names(calibrators)
         self.command: tuple[str, ...] = ()
-        self.changed: list[str] = []
-        self.seconds: dict[str, float] = {}
         self.folder = None if folder is None else RunFolder(folder)
+        self._parts = Parts(self.folder, self.problems, Problem)
+        self.changed, self.seconds = self._parts.changed, self._parts.seconds
         self._descriptor: Descriptor | None = None
         self._windows: TrainingWindows | None = None
         self._proposals: list[Windows] | None = None
@@ -135,27 +114,28 @@ class TrainingRun:
 
     def train(self) -> list[ClassModel]:
         """All classes, made or read."""
-        self._stages = TrainingStages(
-            self._engine,
-            self.dataset,
-            self.options,
-            self.classes,
-            cache=self.cache,
-            progress=self.progress,
-            memory=self._memory,
-            problems=self.problems,
+        engine, options, progress, memory = self._engine, self.options, self.progress, self._memory
+        self._images = ImageStages(
+            engine, self.dataset, options, cache=self.cache, progress=progress, memory=memory, problems=self.problems
         )
+        self._stages = ClassStages(engine, options, self.classes, progress=progress, memory=memory)
         try:
-            return self._train_all()
+            self._begin()
+            models = self._train_classes()
+            if self.folder is not None:
+                self._finish(models)
         except InputError:
             if self.folder is not None:
                 self.folder.discard()
             raise
         finally:
-            self._stages.close()
+            self._images.close()
+        self.problems[:] = dict.fromkeys(self.problems)  # parts that look at the same image say the same of it
+        return models
 
-    def _train_all(self) -> list[ClassModel]:
-        with self._stage("reading images"):
+    def _begin(self) -> None:
+        """Read the images, name the parts, and note in the folder what is about to be done."""
+        with self._parts.stage("reading images"):
             self.fingerprint = fingerprint(self.dataset, self._counter("reading images"))
             self.plain = plain_descriptor(self.options.descriptor)
             self.keys = TrainingKeys(self.options, self.fingerprint, self.plain.parameters())
@@ -164,11 +144,6 @@ class TrainingRun:
             inputs = self.fingerprint.summary() | {"images": self.fingerprint.images}
             options = self.options.as_dict()
             self.folder.begin(self.command, options, inputs, self._part_names())
-        models = self._train_classes()
-        if self.folder is not None:
-            self._finish(models)
-        self.problems[:] = dict.fromkeys(self.problems)  # parts that look at the same image say the same of it
-        return models
 
     def _check_images(self, folder: RunFolder) -> None:
         """Refuse a folder whose model is of other images altogether: training there would replace it."""
@@ -183,8 +158,7 @@ class TrainingRun:
     def descriptor(self) -> Descriptor:
         """Fitted, or read from the folder."""
         if self._descriptor is None:
-            self._descriptor = self._part(
-                "descriptor",
+            self._descriptor = self._parts.get(
                 self.keys.descriptor(),
                 read=lambda root, files: read_descriptor(root, self.plain, files),
                 make=self._fit_descriptor,
@@ -197,9 +171,10 @@ class TrainingRun:
         """Proposed and described when first needed: a run that only calibrates never needs them."""
         if self._windows is None:
             descriptor, proposals = self.descriptor, self._propose()
-            with self._stage("descriptors"):
-                self._windows = self._stages.describe(proposals, descriptor)
-            self._note_images(len(self._windows.records))
+            with self._parts.stage("descriptors"):
+                self._windows = self._images.describe(proposals, descriptor)
+            if self.folder is not None:  # for runs that look at no image: the descriptor depends on the same ones
+                self.folder.note("descriptor", n_images=len(self._windows.records))
         return self._windows
 
     @property
@@ -216,19 +191,14 @@ class TrainingRun:
         noted = None if self.folder is None else self.folder.entry("descriptor").get("n_images")
         return noted if isinstance(noted, int) else len(self.fingerprint.images)
 
-    def _note_images(self, n_images: int) -> None:
-        """Note how many images can be used, for runs that look at none: the descriptor depends on the same images."""
-        if self.folder is not None and self.folder.entry("descriptor").get("n_images") != n_images:
-            self.folder.note("descriptor", n_images=n_images)
-
     # The parts of a class
 
     def _train_classes(self) -> list[ClassModel]:
         """Each class in turn; as many are begun ahead as the engine asks for, before calibrators are waited for."""
-        missing = [name for name in self.classes if not self._has(name, "training", self.keys.training(name))]
+        missing = [name for name in self.classes if not self._parts.has(self.keys.training(name))]
         if missing:
             windows = self.windows
-            with self._stage("training"):
+            with self._parts.stage("training"):
                 self._stages.send_training(windows, missing, self._checkpoint)
         models = [self._calibrated(*one) for one in ahead(self._begun_classes(), self._engine.n_ahead)]
         if not models:
@@ -247,24 +217,21 @@ class TrainingRun:
                 self.problems.append(Problem(self.dataset.name, str(error), kind="class"))
 
     def _begun(self, name: str) -> BegunClass:
-        model = self._part(
-            self._part_name(name, "training"),
+        model = self._parts.get(
             self.keys.training(name),
             read=lambda root, files: read_training(root, name),
             make=lambda: self._train(name),
             write=lambda root, made: write_training(root, made, self.descriptor),
         )
         if self.options.detection.box_regression:
-            model.regressor = self._part(
-                self._part_name(name, "boxes"),
+            model.regressor = self._parts.get(
                 self.keys.boxes(name),
                 read=lambda root, files: read_regressor(root, name, model.exemplars.coef_.shape[1]) if files else None,
                 make=lambda: self._regress(name),
                 write=lambda root, made: write_regressor(root, name, made),
             )
-        scores = _Scores(
-            lambda: self._part(
-                self._part_name(name, "scores"),
+        scores = Held(
+            lambda: self._parts.get(
                 self.keys.scores(name),
                 read=lambda root, files: read_scores(root, name),
                 make=lambda: self._score(model),
@@ -273,7 +240,7 @@ class TrainingRun:
         )
         model.facts = self._facts(name, scores)
         for stored in self.calibrators:
-            if not self._has(name, stored, self.keys.calibration(name, stored)):
+            if not self._parts.has(self.keys.calibration(name, stored)):
                 found = scores()
                 if self.folder is not None:  # then they may be of an earlier run, which was allowed more memory
                     self._check_memory(model, found.table.n_rows)
@@ -282,7 +249,7 @@ class TrainingRun:
             scores.forget()  # they can be read again: those of all classes may be more than memory holds
         return model, scores
 
-    def _calibrated(self, model: ClassModel, scores: _Scores) -> ClassModel:
+    def _calibrated(self, model: ClassModel, scores: Held[CalibrationScores]) -> ClassModel:
         for stored in self.calibrators:
             model.calibrators[stored] = self._calibrator(model, stored)
         model.read_scores = scores
@@ -296,19 +263,18 @@ class TrainingRun:
                 model.read_certificate = certificate_reader(root, files)
             return read_calibrator(root, name, stored, model.n_exemplars)
 
-        return self._part(
-            self._part_name(name, stored),
+        return self._parts.get(
             self.keys.calibration(name, stored),
             read=read,
             make=lambda: self._calibrate(name, stored),
             write=lambda root, made: write_calibrator(root, name, stored, made),
         )
 
-    def _facts(self, name: str, scores: _Scores) -> dict[str, Any]:
+    def _facts(self, name: str, scores: Held[CalibrationScores]) -> dict[str, Any]:
         """How many windows a class is calibrated on; its scores are made where they are missing."""
-        part = self._part_name(name, "scores")
-        if self.folder is not None and self.folder.has(part, self.keys.scores(name)):
-            known = self.folder.entry(part).get("facts")
+        part = self.keys.scores(name)
+        if self.folder is not None and self.folder.has(*part):
+            known = self.folder.entry(part.name).get("facts")
             if known is not None:
                 return known
         found = scores()
@@ -319,34 +285,34 @@ class TrainingRun:
             "n_negatives_in_all": found.n_negatives,
         }
         if self.folder is not None:
-            self.folder.note(part, facts=facts)
+            self.folder.note(part.name, facts=facts)
         return facts
 
     # Making them
 
     def _propose(self) -> list[Windows]:
         if self._proposals is None:
-            with self._stage("windows"):
-                self._proposals = self._stages.propose()
+            with self._parts.stage("windows"):
+                self._proposals = self._images.propose()
         return self._proposals
 
     def _fit_descriptor(self) -> Transformed:
         proposals = self._propose()
-        with self._stage("scaling and PCA"):
-            return self._stages.fit_descriptor(proposals, self.plain)
+        with self._parts.stage("scaling and PCA"):
+            return self._images.fit_descriptor(proposals, self.plain)
 
     def _train(self, name: str) -> ClassModel:
         windows = self.windows
-        with self._stage("training"):
+        with self._parts.stage("training"):
             trained = self._stages.trained(name)
-        with self._stage("annotations"):
+        with self._parts.stage("annotations"):
             records = {record.image_id: record for record in windows.records}
             annotations = annotate_all(trained.instances, records, self.problems)
         return ClassModel(name, trained.exemplars, annotations, trained.single)
 
     def _regress(self, name: str) -> BoxRegressor | None:
         windows = self.windows
-        with self._stage("box regression"):
+        with self._parts.stage("box regression"):
             return regress_boxes(windows, name, self.options.random_state)
 
     def _checkpoint(self, name: str) -> Path | None:
@@ -357,7 +323,7 @@ class TrainingRun:
         _, instances = windows.objects(model.class_name)
         trained = TrainedClass(model.class_name, model.exemplars, instances, model.single, 0)
         self._check_memory(model, n_scored(windows, model.class_name, self.options.calibration))
-        with self._stage("scores"):
+        with self._parts.stage("scores"):
             scores = self._stages.score(windows, trained)
         if self.folder is None:
             self._n_bytes_held += scores.table.scores.nbytes
@@ -372,37 +338,8 @@ class TrainingRun:
             self._memory.check_calibration(model.class_name, n_windows, model.n_exemplars, held)
 
     def _calibrate(self, name: str, stored: str) -> Any:
-        with self._stage("calibration"):
+        with self._parts.stage("calibration"):
             return self._stages.calibrated(name, stored)
-
-    # Reading, making and keeping
-
-    def _part(
-        self,
-        name: str,
-        key: str,
-        read: Callable[[Path, list[str]], T],
-        make: Callable[[], T],
-        write: Callable[[Path, T], list[str]],
-    ) -> T:
-        """What the folder has under this key, or else what is made, and then kept."""
-        if self.folder is None:
-            self.changed.append(name)
-            return make()
-        if self.folder.has(name, key):
-            self.problems.extend(_noted_problems(self.folder.entry(name)))
-            return read(self.folder.root, list(self.folder.entry(name)["files"]))
-        started, n_known = time.perf_counter(), len(self.problems)
-        made = make()
-        with self._stage("files"):
-            self.folder.keep(name, key, write(self.folder.root, made), time.perf_counter() - started)
-            if len(self.problems) > n_known:  # a run that reads this part is to speak of them too
-                self.folder.note(name, problems=[asdict(problem) for problem in self.problems[n_known:]])
-        self.changed.append(name)
-        return made
-
-    def _has(self, class_name: str, kind: str, key: str) -> bool:
-        return self.folder is not None and self.folder.has(self._part_name(class_name, kind), key)
 
     def _finish(self, models: list[ClassModel]) -> None:
         """Write the card, unless nothing has changed."""
@@ -414,7 +351,7 @@ class TrainingRun:
         options = {name: value for name, value in self.options.as_dict().items() if name != "n_jobs"}
         key = digest([files, options, inputs, [model.class_name for model in models]])
         if not self.folder.has("model", key):
-            with self._stage("files"):
+            with self._parts.stage("files"):
                 finish_model(
                     self.folder.root,
                     LoadedModel(self.options, tuple(models), inputs, lambda: descriptor),
@@ -426,29 +363,9 @@ class TrainingRun:
         shutil.rmtree(self.folder.root / "checkpoints", ignore_errors=True)
 
     def _part_names(self) -> list[str]:
-        boxes = ("boxes",) if self.options.detection.box_regression else ()
-        kinds = ("training", *boxes, "scores", *self.calibrators)
-        return ["descriptor", *(self._part_name(name, kind) for name in self.classes for kind in kinds)]
-
-    def _part_name(self, class_name: str, kind: str) -> str:
-        return f"classes/{class_folder(class_name)}: {kind}"
-
-    @contextmanager
-    def _stage(self, name: str) -> Iterator[None]:
-        started = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+        parts = chain(*(self.keys.of_class(name, self.calibrators) for name in self.classes))
+        return [part.name for part in (self.keys.descriptor(), *parts)]
 
     def _counter(self, stage: str) -> Callable[[int, int], object] | None:
         progress = self.progress
         return None if progress is None else lambda done, total: progress(stage, done, total)
-
-
-def _noted_problems(entry: Mapping[str, Any]) -> list[Problem]:
-    """The problems that were met while a part was made."""
-    noted = entry.get("problems", [])
-    with suppress(TypeError):  # somebody has written into the file
-        return [Problem(**problem) for problem in noted]
-    return []

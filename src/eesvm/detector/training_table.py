@@ -1,29 +1,26 @@
 """Training windows: a dataset as one table of described windows, with labels for any class.
 
-In: a dataset and options. Out: `TrainingWindows`: boxes, images and float32 descriptors of all windows of all images
-that can be read, the ground-truth boxes among them, and for any class which windows are its objects, its positives and
-its negatives. To compare trainers or calibrators, make it once.
-Scaling and PCA are fitted to proposals of some random images, and belong to the descriptor from then on.
+In: a dataset, options and a fitted descriptor. Out: `TrainingWindows`: boxes, images and float32 descriptors of all
+windows of all images that can be read, the ground-truth boxes among them, and for any class which windows are its
+objects, its positives and its negatives. To compare trainers or calibrators, make it once.
 Not here: training, and what is kept where: a `DescriptorCache` keeps windows and descriptors between runs.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError
-from eesvm.descriptors import PCA, DescriptorCache, MeanNormScaler, Transformed, describe_dataset, make_descriptor
+from eesvm.descriptors import DescriptorCache, describe_dataset
 from eesvm.descriptors.base import Descriptor
-from eesvm.detector.options import DescriptorOptions, DetectorOptions, WindowOptions
+from eesvm.detector.options import WindowOptions
 from eesvm.exemplars.mining import overlap_with
 from eesvm.exemplars.rows import PartedRows
 from eesvm.structures import Dataset, ImageRecord, Instance, Problem, Windows
@@ -31,11 +28,7 @@ from eesvm.windows.proposals import propose_dataset
 
 POSITIVE, NEITHER, NEGATIVE = 1, 0, -1
 
-_SAMPLE_IMAGES = 150  # that scaling and PCA are fitted on
-_SAMPLE_WINDOWS = 80  # of each
 _MEMORY_BYTES = 4 << 30  # of descriptors that are held in memory; more go to a temporary file
-
-_logger = logging.getLogger("eesvm")
 
 StageProgress = Callable[[str, int, int], object]  # stage, done, of how many
 
@@ -144,33 +137,6 @@ class TrainingWindows:
         )
 
 
-def training_windows(
-    dataset: Dataset | Sequence[ImageRecord],
-    options: DetectorOptions | None = None,
-    *,
-    cache: DescriptorCache | None = None,
-    descriptor: Descriptor | None = None,
-    progress: StageProgress | None = None,
-    problems: list[Problem] | None = None,
-) -> TrainingWindows:
-    """Propose and describe the windows of all images.
-
-    Parameters
-    ----------
-    cache : where windows and descriptors are kept, and taken from.
-    descriptor : a descriptor that is ready; default: `fit_descriptor` makes one.
-    progress : called with a stage, "windows", "scaling" or "descriptors", images done, and their number.
-    problems : a list that receives a `Problem` for each skipped image; without one they are logged.
-    """
-    options = DetectorOptions() if options is None else options
-    windows = list(propose_windows(dataset, options.windows, options.n_jobs, True, cache, progress, problems))
-    if not windows:
-        raise InputError("none of the images can be read: there is nothing to train on")
-    if descriptor is None:
-        descriptor = fit_descriptor(dataset, windows, options, cache=cache, progress=progress)
-    return describe_windows(dataset, windows, descriptor, cache=cache, progress=progress, problems=problems)
-
-
 def propose_windows(
     dataset: Dataset | Sequence[ImageRecord],
     options: WindowOptions,
@@ -186,41 +152,10 @@ def propose_windows(
         include_ground_truth=include_ground_truth,
         n_jobs=-1 if n_jobs is None else n_jobs,
         cache=cache,
-        progress=_of_stage(progress, "windows"),
+        progress=of_stage(progress, "windows"),
         problems=problems,
         **vars(options),
     )
-
-
-def plain_descriptor(options: DescriptorOptions) -> Descriptor:
-    """The descriptor that the options name, before scaling and PCA."""
-    extra: dict[str, Any] = {} if options.size is None else {"size": options.size}
-    return make_descriptor(options.name, options.mode, options.backbone, options.layer, **extra)
-
-
-def fit_descriptor(
-    dataset: Dataset | Sequence[ImageRecord],
-    windows: Sequence[Windows],
-    options: DetectorOptions,
-    *,
-    plain: Descriptor | None = None,
-    cache: DescriptorCache | None = None,
-    progress: StageProgress | None = None,
-) -> Transformed:
-    """The descriptor, followed by a PCA and a scaling that are fitted to proposals of random images."""
-    plain = plain_descriptor(options.descriptor) if plain is None else plain
-    wanted = options.descriptor
-    if wanted.n_components is None and wanted.mean_norm is None:
-        return Transformed(plain)
-    sample = sample_windows(windows, options.random_state)
-    described = describe_dataset(
-        dataset, sample, plain, cache=cache, progress=_of_stage(progress, "scaling", len(sample)), problems=[]
-    )
-    tables = [np.asarray(item.descriptors) for item in described]
-    if not tables:
-        raise InputError("none of the images can be described: there is nothing to train on")
-    rows = np.concatenate(tables)
-    return Transformed(plain, *_fit_transforms(rows, wanted))
 
 
 def describe_windows(
@@ -240,7 +175,7 @@ def describe_windows(
     kept: list[Windows] = []
     end = 0
     for item in describe_dataset(
-        dataset, windows, descriptor, cache=cache, progress=_of_stage(progress, "descriptors"), problems=problems
+        dataset, windows, descriptor, cache=cache, progress=of_stage(progress, "descriptors"), problems=problems
     ):
         table[end : end + len(item.windows)] = item.descriptors
         end += len(item.windows)
@@ -257,40 +192,6 @@ def describe_windows(
     )
 
 
-def sample_windows(windows: Sequence[Windows], random_state: int) -> list[Windows]:
-    """What scaling and PCA are fitted to: some proposals of some images.
-
-    Ground truth stays out, so that annotations do not change the descriptor.
-    """
-    random = np.random.default_rng(random_state)
-    order = np.sort(random.permutation(len(windows))[:_SAMPLE_IMAGES])
-    sample = []
-    for k in order.tolist():
-        proposals = np.flatnonzero(windows[k].instance < 0)
-        chosen = np.sort(random.permutation(proposals)[:_SAMPLE_WINDOWS])
-        if len(chosen):
-            sample.append(windows[k][chosen])
-    return sample
-
-
-def _fit_transforms(rows: NDArray[np.float32], options: DescriptorOptions) -> list[MeanNormScaler | PCA]:
-    transforms: list[MeanNormScaler | PCA] = []
-    if options.n_components is not None and options.n_components < rows.shape[1]:
-        n = min(options.n_components, len(rows) - 1)
-        if n < options.n_components:
-            _logger.warning(
-                "a PCA with %d components needs more windows: there are %d, which give so many components",
-                options.n_components,
-                n,
-            )
-        pca = PCA(max(1, n)).fit(rows)
-        rows = pca.transform(rows)
-        transforms.append(pca)
-    if options.mean_norm is not None:
-        transforms.append(MeanNormScaler(options.mean_norm).fit(rows))
-    return transforms
-
-
 def _empty_table(n_rows: int, n_columns: int, memory: int) -> NDArray[np.float32]:
     """In memory, or mapped from a file that is gone with the table."""
     if 4 * n_rows * n_columns <= memory:
@@ -301,9 +202,10 @@ def _empty_table(n_rows: int, n_columns: int, memory: int) -> NDArray[np.float32
         return np.memmap(handle, dtype=np.float32, mode="w+", shape=(n_rows, n_columns))
 
 
-def _of_stage(
+def of_stage(
     progress: StageProgress | None, stage: str, total: int | None = None
 ) -> Callable[[int, int], object] | None:
+    """A callback of images done and their number, for one stage."""
     if progress is None:
         return None
     return lambda done, n: progress(stage, done, n if total is None else total)

@@ -24,7 +24,8 @@ from eesvm.datasets.fingerprint import fingerprint
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector.class_training import NothingToLearnError
 from eesvm.detector.files import class_folder
-from eesvm.detector.training_table import StageProgress, plain_descriptor
+from eesvm.detector.training_descriptor import plain_descriptor
+from eesvm.detector.training_table import StageProgress
 from eesvm.experiments.figures.paper_figures import FigureInputs, PaperFigure, paper_figures
 from eesvm.experiments.reproduction import files
 from eesvm.experiments.reproduction.measure import ClassWork

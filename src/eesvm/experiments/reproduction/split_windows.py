@@ -9,13 +9,8 @@ from __future__ import annotations
 
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector.options import DescriptorOptions, DetectorOptions, WindowOptions
-from eesvm.detector.training_table import (
-    StageProgress,
-    TrainingWindows,
-    describe_windows,
-    fit_descriptor,
-    propose_windows,
-)
+from eesvm.detector.training_descriptor import fit_descriptor
+from eesvm.detector.training_table import StageProgress, TrainingWindows, describe_windows, propose_windows
 from eesvm.experiments.reproduction.results import SMALL
 from eesvm.experiments.reproduction.splits import Split
 from eesvm.structures import Problem, Windows

@@ -1,37 +1,28 @@
-"""Training, second file: computes a part by asking an engine for tasks: windows, exemplars, scores, calibrators.
+"""Training, third file: the stages of a class, by asking an engine for tasks: exemplars, scores, calibrators.
 
-In: an engine, options, and where windows and descriptors are kept. Out: what each stage gives, the same to the bit
-whatever the engine. Exemplars come in the blocks in which `ExemplarSVMs.fit` trains them, scores in the blocks of
-`score_windows`, calibrators one by one. Where an engine fills the cache, windows and descriptors come image by image
-and are then read from there. The table of descriptors, of which the negatives are rows, goes to each worker once: as a
-file that all of them map where they see the cache folder, else as a copy.
+In: the table of described windows, options, an engine. Out: what each stage gives, the same to the bit whatever the
+engine. Exemplars come in the blocks in which `ExemplarSVMs.fit` trains them, scores in the blocks of `score_windows`,
+calibrators one by one. The table of descriptors, of which the negatives are rows, goes to each worker once: as a file
+that all of them map where they see the cache folder, else as a copy.
 """
 
 from __future__ import annotations
 
-import copy
-import logging
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.memory import MemoryPlan
 from eesvm._support.tasks import Engine, Pending, in_order
-from eesvm._support.threads import n_cores
-from eesvm._support.validation import InputError
 from eesvm.calibration.anytime import Progress as SearchState
 from eesvm.calibration.calibrators.base import ScoreCalibrator
-from eesvm.descriptors import DescriptorCache, Transformed
-from eesvm.descriptors.backbones import Backbone
-from eesvm.descriptors.base import Descriptor
 from eesvm.detector.class_training import (
     F32,
     CalibrationScores,
@@ -42,169 +33,48 @@ from eesvm.detector.class_training import (
     score_class,
 )
 from eesvm.detector.options import DetectorOptions
-from eesvm.detector.training_table import (
-    StageProgress,
-    TrainingWindows,
-    describe_windows,
-    fit_descriptor,
-    propose_windows,
-    sample_windows,
-)
+from eesvm.detector.training_table import StageProgress, TrainingWindows
 from eesvm.detector.training_tasks import (
     BareScores,
-    Filled,
-    MissingError,
     PackedRows,
-    Place,
-    Probe,
     block_task,
     calibration_task,
-    describe_into,
-    descriptors_task,
-    propose_into,
     score_spans,
     score_task,
     single_task,
-    windows_task,
 )
 from eesvm.exemplars.svms import ExemplarSVMs, TrainingProgress
-from eesvm.structures import Dataset, ImageRecord, Instance, Problem, Windows
+from eesvm.structures import Instance
 
 _TICK = 0.2  # seconds between two looks at what is done
 
-_logger = logging.getLogger("eesvm")
 
-T = TypeVar("T")
-
-
-class TrainingStages:
-    """The stages of one training.
+class ClassStages:
+    """What one training makes of each class.
 
     Tasks that run in this process report their own progress; of others, those that are done are counted.
 
     Parameters
     ----------
     classes : all that are to be trained; progress says which of them is being worked on.
-    problems : a list that receives a `Problem` for each image that is left out.
     """
 
     def __init__(
         self,
         engine: Engine,
-        dataset: Dataset,
         options: DetectorOptions,
         classes: Sequence[str],
         *,
-        cache: DescriptorCache | None,
         progress: StageProgress | None,
         memory: MemoryPlan | None,
-        problems: list[Problem],
     ) -> None:
-        self.engine, self.dataset, self.options, self.classes = engine, dataset, options, tuple(classes)
-        self._progress, self._memory, self._problems = progress, memory, problems
-        self._report: StageProgress = progress or (lambda stage, done, total: None)
-        self._temporary = None
-        if cache is None and engine.fills_cache:
-            self._temporary = tempfile.TemporaryDirectory(prefix="eesvm-training-")
-            cache = DescriptorCache(self._temporary.name)
-        self.cache = cache
-        self.is_shared = cache is not None and engine.sees(cache.folder)
-        if cache is not None and self.is_shared:
-            engine.keep_in(cache.folder)
+        self.engine, self.options, self.classes = engine, options, tuple(classes)
+        self._progress, self._memory = progress, memory
         self._tables: dict[int, Any] = {}  # handles by the identity of the array
         self._classes: dict[str, _SentClass | NothingToLearnError] = {}
         self._calibrators: dict[tuple[str, str], Pending] = {}
         self._scores: dict[str, Any] = {}
         self._n_collected: Counter[str] = Counter()  # tasks by stage
-
-    def close(self) -> None:
-        """Remove what was temporary."""
-        if self._temporary is not None:
-            self._temporary.cleanup()
-
-    # Images
-
-    def propose(self) -> list[Windows]:
-        """The windows of all images that can be read."""
-        options, wanted = self.options.windows, self.options.n_jobs
-        records = [_plain_record(record) for record in self.dataset]
-        look = partial(_propose_from, options)
-        self._fill("windows", records, look, windows_task, options, self.engine.task_threads)
-        n_jobs = wanted if self._memory is None else self._memory.n_processes(n_cores() if wanted is None else wanted)
-        proposals = list(
-            propose_windows(
-                self.dataset,
-                options,
-                n_jobs,
-                include_ground_truth=True,
-                cache=self.cache,
-                progress=self._progress,
-                problems=self._problems,
-            )
-        )
-        if not proposals:
-            raise InputError("none of the images can be read: there is nothing to train on")
-        return proposals
-
-    def fit_descriptor(self, proposals: Sequence[Windows], plain: Descriptor) -> Transformed:
-        """The plain descriptor, scaled and reduced as the options say."""
-        wanted = self.options.descriptor
-        if wanted.n_components is not None or wanted.mean_norm is not None:
-            self._fill_descriptors("scaling", sample_windows(proposals, self.options.random_state), plain)
-        return fit_descriptor(
-            self.dataset, proposals, self.options, plain=plain, cache=self.cache, progress=self._progress
-        )
-
-    def describe(self, proposals: Sequence[Windows], descriptor: Descriptor) -> TrainingWindows:
-        """The table of described windows."""
-        self._fill_descriptors("descriptors", proposals, descriptor)
-        return describe_windows(
-            self.dataset,
-            proposals,
-            descriptor,
-            cache=self.cache,
-            progress=self._progress,
-            problems=self._problems,
-            **({} if self._memory is None else {"memory": self._memory.descriptors}),
-        )
-
-    def _fill_descriptors(self, stage: str, windows: Sequence[Windows], descriptor: Descriptor) -> None:
-        """Descriptors of these windows, into the cache."""
-        records = {record.image_id: record for record in self.dataset}
-        work = [(_plain_record(records[item.image_id]), item) for item in windows]
-        handle = self.engine.share(_with_threads(descriptor, self.engine.task_threads))
-        self._fill(stage, work, partial(_describe_from, descriptor), descriptors_task, handle)
-        self.engine.forget(handle)
-
-    def _fill(
-        self,
-        stage: str,
-        work: Sequence[T],
-        look: Callable[[T, DescriptorCache], object],
-        task: Callable[..., Filled],
-        *shared: Any,
-    ) -> None:
-        """Image after image; one that a worker cannot do is left to this process, which then says what is wrong."""
-        cache = self.cache
-        if cache is None or not self.engine.fills_cache:
-            return
-        place = Place(str(cache.folder.absolute()), cache.size_limit) if self.is_shared else None
-        # Where workers see the cache, they find out themselves what it lacks.
-        missing = work if self.is_shared else _missing(cache, work, look)
-        failed: list[Problem] = []
-        for n_done, (_, filled) in enumerate(in_order(self.engine, task, missing, *shared, place), start=1):
-            for key, array in filled.entries:
-                cache.put(key, array)
-            failed.extend(filled.problems)
-            self._report(f"{stage}, workers: {self.engine.n_workers}", n_done, len(work))
-        if len(work) > 1 and len(failed) == len(work):
-            raise InputError(
-                f"the workers can read none of the images, {failed[0]}: they must see the same files by the same paths"
-            )
-        if failed:
-            _logger.warning("%d images failed on workers and are tried again here, %s", len(failed), failed[0])
-
-    # Classes
 
     def send_training(
         self, windows: TrainingWindows, names: Sequence[str], checkpoint: Callable[[str], Path | None]
@@ -333,7 +203,8 @@ class TrainingStages:
         total = self._n_collected[stage] + len(wanted) + len(others)
         while True:
             n_done = self._n_collected[stage] + sum(task.is_done() for task in (*wanted, *others))
-            self._report(f"{stage}, workers: {self.engine.n_workers}", n_done, total)
+            if self._progress is not None:
+                self._progress(f"{stage}, workers: {self.engine.n_workers}", n_done, total)
             left = [task for task in wanted if not task.is_done()]
             if not left:
                 break
@@ -358,45 +229,3 @@ def _stacked(blocks: Iterable[F32], shape: tuple[int, int]) -> F32:
         table[end : end + len(block)] = block
         end += len(block)
     return table
-
-
-def _missing(cache: DescriptorCache, work: Sequence[T], look: Callable[[T, DescriptorCache], object]) -> Iterable[T]:
-    """What the cache lacks."""
-    probe = Probe(cache.folder)
-
-    def is_missing(item: T) -> bool:
-        try:
-            look(item, probe)
-        except MissingError:
-            return True
-        return False
-
-    return filter(is_missing, work)
-
-
-def _propose_from(options: Any, record: ImageRecord, cache: DescriptorCache) -> object:
-    return propose_into(record, options, cache)
-
-
-def _describe_from(descriptor: Descriptor, item: tuple[ImageRecord, Windows], cache: DescriptorCache) -> object:
-    return describe_into(*item, descriptor, cache)
-
-
-def _plain_record(record: ImageRecord) -> ImageRecord:
-    """Without annotations, which windows and descriptors do not depend on."""
-    return replace(record, instances=(), metadata={})
-
-
-def _with_threads(descriptor: Descriptor, n_threads: int | None) -> Descriptor:
-    """The same descriptor, with so many threads for its network where it has one; numbers do not depend on them."""
-    if isinstance(descriptor, Transformed):
-        changed = copy.copy(descriptor)
-        changed.descriptor = _with_threads(descriptor.descriptor, n_threads)
-        return changed
-    backbone = getattr(descriptor, "backbone", None)
-    if n_threads is None or not isinstance(backbone, Backbone):
-        return descriptor
-    limited, plain = copy.copy(backbone), copy.copy(descriptor)
-    limited.n_threads = n_threads
-    plain.backbone = limited  # type: ignore[attr-defined]
-    return plain
