@@ -56,6 +56,14 @@ def small_report():
 
 
 @cache
+def selective_report():
+    """Of a model with a recall floor and a least score: it misses objects, and has exemplars without a part in it."""
+    search = {"calibration__method": "exact", "calibration__time_limit": 0.5, "calibration__min_recall": 0.9}
+    model = trained(quick_options(**search, detection__min_score=0.1))
+    return gather(model, scenes("test"), detections(model, "joint-sigmoid"), max_detections=120, frontier_seconds=0.0)
+
+
+@cache
 def page_of(make):
     """The address of the page that shows what `make` gives."""
     folder = Path(tempfile.mkdtemp(prefix="eesvm-test-"))
