@@ -33,7 +33,13 @@ class Match(NamedTuple):
 
 
 def check_boxes(values: ArrayLike, name: str = "boxes") -> _Floats:
-    """`values` as a finite (n, 4) float64 array, without a copy where it is one already; `[]` is no boxes."""
+    """`values` as a finite (n, 4) float64 array, without a copy where it is one already.
+
+    Parameters
+    ----------
+    values : (n, 4) numbers, x1, y1, x2, y2; an empty list is no boxes.
+    name : what an error calls them.
+    """
     try:
         boxes = np.ascontiguousarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -56,7 +62,14 @@ def area(boxes: ArrayLike) -> _Floats:
 def is_valid(
     boxes: ArrayLike, width: float | None = None, height: float | None = None, min_size: float = 0.0
 ) -> NDArray[np.bool_]:
-    """(n,) whether a half-open xyxy box has an area, both sides >= `min_size`, and lies within the image, if given."""
+    """(n,) whether a half-open xyxy box has an area, both sides >= `min_size`, and lies within the image, if given.
+
+    Parameters
+    ----------
+    boxes : (n, 4) half-open xyxy.
+    width, height : size of the image in pixels; None does not look at that side.
+    min_size : least width and height of a box, in pixels.
+    """
     boxes = check_boxes(boxes)
     sides = boxes[:, 2:] - boxes[:, :2]
     valid = np.logical_and.reduce((sides > 0) & (sides >= min_size), axis=1)
@@ -67,14 +80,26 @@ def is_valid(
 
 
 def clip(boxes: ArrayLike, width: float, height: float) -> _Floats:
-    """(n, 4) half-open xyxy boxes cut to the image; one that lies outside becomes empty, none is dropped."""
+    """(n, 4) half-open xyxy boxes cut to the image; one that lies outside becomes empty, none is dropped.
+
+    Parameters
+    ----------
+    boxes : (n, 4) half-open xyxy.
+    width, height : size of the image in pixels.
+    """
     check_number(width, "width", minimum=0)
     check_number(height, "height", minimum=0)
     return np.clip(check_boxes(boxes), 0.0, np.array([width, height, width, height], dtype=np.float64))
 
 
 def flip(boxes: ArrayLike, width: float) -> _Floats:
-    """(n, 4) half-open xyxy boxes in an image of this width, mirrored: x1, x2 = width - x2, width - x1."""
+    """(n, 4) half-open xyxy boxes in an image of this width, mirrored: x1, x2 = width - x2, width - x1.
+
+    Parameters
+    ----------
+    boxes : (n, 4) half-open xyxy.
+    width : of the image in pixels.
+    """
     check_number(width, "width", minimum=0)
     boxes = check_boxes(boxes)
     return np.stack([width - boxes[:, 2], boxes[:, 1], width - boxes[:, 0], boxes[:, 3]], axis=1)
@@ -85,12 +110,22 @@ def iou(boxes: ArrayLike, others: ArrayLike) -> _Floats:
 
     Memory is that of the result and nothing else: 10,000 boxes against 10,000 are 800 MB, so loop over parts of `boxes`
     or ask `match` where only the best partner is wanted.
+
+    Parameters
+    ----------
+    boxes : (n, 4) half-open xyxy.
+    others : (m, 4) likewise.
     """
     return _overlaps(check_boxes(boxes), check_boxes(others, "others"), _IOU)
 
 
 def iou_of_pairs(boxes: ArrayLike, others: ArrayLike) -> _Floats:
-    """(n,) intersection over union of half-open xyxy box i with other i; 0 where one of the two is empty."""
+    """(n,) intersection over union of half-open xyxy box i with other i; 0 where one of the two is empty.
+
+    Parameters
+    ----------
+    boxes, others : (n, 4) half-open xyxy, equally many.
+    """
     boxes, others = check_boxes(boxes), check_boxes(others, "others")
     if len(boxes) != len(others):
         raise InputError(f"`boxes` and `others` must be equally many, got {len(boxes)} and {len(others)}")
@@ -101,12 +136,23 @@ def intersection_over_second(boxes: ArrayLike, others: ArrayLike) -> _Floats:
     """(n, m) intersection over the area of the box from `others`, all half-open xyxy: how much of it is covered.
 
     With `others` the lower-scoring boxes, this is the overlap of the original E-SVM code's suppression.
+
+    Parameters
+    ----------
+    boxes : (n, 4) half-open xyxy.
+    others : (m, 4) likewise, whose areas are divided by.
     """
     return _overlaps(check_boxes(boxes), check_boxes(others, "others"), _OVER_SECOND)
 
 
 def intersection_over_smaller(boxes: ArrayLike, others: ArrayLike) -> _Floats:
-    """(n, m) intersection over the smaller of the two areas, all half-open xyxy; 1 where one box contains the other."""
+    """(n, m) intersection over the smaller of the two areas, all half-open xyxy; 1 where one box contains the other.
+
+    Parameters
+    ----------
+    boxes : (n, 4) half-open xyxy.
+    others : (m, 4) likewise.
+    """
     return _overlaps(check_boxes(boxes), check_boxes(others, "others"), _OVER_SMALLER)
 
 
@@ -120,6 +166,9 @@ def nms(
 
     Parameters
     ----------
+    boxes : (n, 4) half-open xyxy.
+    scores : (n,) finite.
+    threshold : overlap in [0, 1] above which a box goes.
     overlap : "iou", or "over_lower": intersection over the area of the box that would go, as the original E-SVM code.
     limit : stop after that many kept boxes.
     """
@@ -137,8 +186,16 @@ def batched_nms(
 ) -> _Integers:
     """`nms` within each group (a class, an exemplar, an image): indices kept, in decreasing order of score over all.
 
-    Half-open xyxy boxes of different groups never suppress each other. Of equal scores the lower index comes first;
-    `limit` is per group.
+    Half-open xyxy boxes of different groups never suppress each other. Of equal scores the lower index comes first.
+
+    Parameters
+    ----------
+    boxes : (n, 4) half-open xyxy.
+    scores : (n,) finite.
+    groups : (n,) the group of each box, numbers or texts.
+    threshold : overlap in [0, 1] above which a box goes.
+    overlap : "iou" or "over_lower", see `nms`.
+    limit : stop after that many kept boxes of a group.
     """
     boxes = check_boxes(boxes)
     scores = _check_column(scores, len(boxes), "scores")
@@ -162,6 +219,12 @@ def match(boxes: ArrayLike, truth: ArrayLike, threshold: float = 0.5) -> Match:
 
     The index is -1 where the IoU is below `threshold` or is 0; of equal IoUs the lower index wins. Several boxes may
     share one ground-truth box.
+
+    Parameters
+    ----------
+    boxes : (n, 4) half-open xyxy.
+    truth : (m, 4) ground-truth boxes, likewise.
+    threshold : least IoU of a match, in [0, 1].
     """
     check_number(threshold, "threshold", minimum=0, maximum=1)
     best, overlaps = _best_partner(check_boxes(boxes), check_boxes(truth, "truth"))

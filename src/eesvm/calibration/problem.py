@@ -133,7 +133,13 @@ class CalibrationProblem:
         return float((total - self.positive_weights[~self.covers(thresholds)].sum()) / total)
 
     def is_feasible(self, thresholds: ArrayLike, min_recall: float = 1.0) -> bool:
-        """Whether the thresholds keep their bounds and the uncovered positives weigh no more than the floor allows."""
+        """Whether the thresholds keep their bounds and the uncovered positives weigh no more than the floor allows.
+
+        Parameters
+        ----------
+        thresholds : (E,) numbers; +inf switches an exemplar off.
+        min_recall : share of the positives' weight that must be covered, in (0, 1].
+        """
         if not self.is_within_bounds(thresholds):
             return False
         return bool(self.recall_units[~self.covers(thresholds)].sum() <= self.left_out_budget(min_recall))
@@ -267,7 +273,13 @@ class CalibrationProblem:
         return _round_down(self.check_thresholds(values, name), dtype)
 
     def check_thresholds(self, thresholds: ArrayLike, name: str = "thresholds") -> FloatArray:
-        """`thresholds` as an array of E numbers, none of them NaN; an `InputError` about `name` otherwise."""
+        """`thresholds` as an array of E numbers, none of them NaN; an `InputError` about `name` otherwise.
+
+        Parameters
+        ----------
+        thresholds : (E,) numbers; +inf switches an exemplar off.
+        name : what an error calls them.
+        """
         try:
             limits = np.asarray(thresholds)
         except ValueError as error:

@@ -82,16 +82,23 @@ def fetch(
     timeout: float = 30.0,
     retries: int = 5,
 ) -> Path:
-    """Download the dataset `name` below `folder`; returns the folder to open.
+    """Download a dataset; returns the folder to open.
 
     Parameters
     ----------
+    name : one of `COLLECTIONS`.
+    folder : where the archives and, in a folder of its own, the dataset go.
     parts : "trainval", "test"; all of them if not given.
     base_url : another place where files of the same names lie, for mirrors.
     keep_archives : leave the archives in `folder` after unpacking.
     progress : called with a `FetchProgress` as bytes arrive and files are unpacked.
     timeout : seconds without a byte after which a connection counts as cut.
     retries : how often to try again without getting any further.
+
+    Raises
+    ------
+    FetchError : it cannot be downloaded or unpacked, or does not fit on the disk; a download that was cut is resumed by
+        the next call.
     """
     check_choice(name, "name", tuple(COLLECTIONS))
     collection = COLLECTIONS[name]

@@ -95,6 +95,13 @@ def select(
 
     Images in which none of the classes occurs stay: they are the negatives. Orders are those of the dataset; of
     `classes` and `image_ids`, those given. Problems are all kept.
+
+    Parameters
+    ----------
+    dataset : to choose from; it stays as it is.
+    split : name of the split whose images to keep; None keeps all.
+    classes : names of the classes to keep; None keeps all.
+    image_ids : ids of the images to keep, in the order wanted; None keeps all.
     """
     images = {image.image_id: image for image in dataset}
     kept = list(images)

@@ -49,7 +49,10 @@ def make_scenes(
 
     Parameters
     ----------
+    n_train, n_test : scenes of the splits "train" and "test".
     classes : names of digits, "zero" to "nine"; the other digits are distractors.
+    width, height : of every scene, in pixels.
+    random_state : int >= 0, seeds all that is drawn.
     """
     for name, value, minimum in (("n_train", n_train, 0), ("n_test", n_test, 0), ("random_state", random_state, 0)):
         check_number(value, name, minimum=minimum, integer=True)

@@ -32,6 +32,12 @@ def write_voc(dataset: Dataset, folder: str | os.PathLike[str], overwrite: bool 
     """Write a devkit: JPEGImages, Annotations, ImageSets and, where there are masks, SegmentationObject.
 
     Boxes become VOC's, counted from 1 with both ends included: x1 + 1, y1 + 1, x2, y2.
+
+    Parameters
+    ----------
+    dataset : whose image ids can be file names.
+    folder : to write, whole or not at all.
+    overwrite : replace an existing folder, if it is empty or holds only what an earlier call wrote.
     """
     _check_ids(dataset)
     lists = _list_names(dataset)
@@ -56,6 +62,12 @@ def write_coco(dataset: Dataset, target: str | os.PathLike[str], overwrite: bool
 
     In a .json file alone, images are named relative to the folder that all of them share: pass that folder as `images`
     to read it again.
+
+    Parameters
+    ----------
+    dataset : whose image ids can be file names.
+    target : a .json file, or a folder; written whole or not at all.
+    overwrite : replace an existing file, or a folder that is empty or holds only what an earlier call wrote.
     """
     _check_ids(dataset)
     path = Path(target)

@@ -30,7 +30,13 @@ class Descriptor(Protocol):
         """Numbers per window."""
 
     def describe(self, image: Image, boxes: ArrayLike) -> Rows:
-        """(n, dimension) float32, one row per box."""
+        """(n, dimension) float32, one row per box.
+
+        Parameters
+        ----------
+        image : (height, width, 3) uint8, RGB.
+        boxes : (n, 4) windows in it, half-open xyxy.
+        """
 
     def parameters(self) -> dict[str, Any]:
         """Everything that determines the numbers, as JSON would hold it."""

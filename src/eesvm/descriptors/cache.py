@@ -84,11 +84,25 @@ class DescriptorCache:
     def fetch(
         self, image: ArrayLike | bytes, parameters: Any, compute: Callable[[], NDArray[Any]], boxes: ArrayLike = ()
     ) -> NDArray[Any]:
-        """What `compute()` returns for this image (pixels, or the bytes of its file), boxes and parameters."""
+        """What `compute()` returns for this image, boxes and parameters, computed once and kept.
+
+        Parameters
+        ----------
+        image : its pixels, or the bytes of its file.
+        parameters : whatever else the numbers depend on, as JSON would hold it.
+        compute : makes the array where the cache does not have it.
+        boxes : (n, 4) windows that the array is about, if any.
+        """
         return self.get_or_compute(cache_key(image, np.asarray(boxes, np.float64), parameters), compute)
 
     def get_or_compute(self, key: str, compute: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """The entry `key` if it is there and whole; otherwise what `compute()` returns, which is kept."""
+        """The entry `key` if it is there and whole; otherwise what `compute()` returns, which is kept.
+
+        Parameters
+        ----------
+        key : of the entry, see `cache_key`.
+        compute : makes the array where the cache does not have it.
+        """
         found = self.get(key)
         if found is not None:
             return found
@@ -120,7 +134,13 @@ class DescriptorCache:
         return array
 
     def put(self, key: str, array: NDArray[Any]) -> bool:
-        """Keep `array`; False where it cannot be written, which is logged once."""
+        """Keep `array`; False where it cannot be written, which is logged once.
+
+        Parameters
+        ----------
+        key : of the entry, see `cache_key`.
+        array : of numbers.
+        """
         path = self._path(key)
         values = np.ascontiguousarray(array)
         head = _head(values)

@@ -65,7 +65,13 @@ class PooledCNN:
         return sum(level.grid**2 * shapes[level.layer][1] for level in self.levels)
 
     def describe(self, image: Image, boxes: ArrayLike) -> Rows:
-        """(n, dimension) float32, one row per box."""
+        """(n, dimension) float32, one row per box.
+
+        Parameters
+        ----------
+        image : (height, width, 3) uint8, RGB.
+        boxes : (n, 4) windows in it, half-open xyxy.
+        """
         image, windows = check_image(image), check_windows(boxes)
         rows = np.empty((len(windows), self.dimension), np.float32)
         if len(windows):
@@ -142,7 +148,13 @@ class CropCNN:
         return int(shape[1])
 
     def describe(self, image: Image, boxes: ArrayLike) -> Rows:
-        """(n, dimension) float32, one row per box."""
+        """(n, dimension) float32, one row per box.
+
+        Parameters
+        ----------
+        image : (height, width, 3) uint8, RGB.
+        boxes : (n, 4) windows in it, half-open xyxy.
+        """
         image, windows = check_image(image), check_windows(boxes)
         rows = np.empty((len(windows), self.dimension), np.float32)
         windows = box_functions.clip(windows, image.shape[1], image.shape[0])

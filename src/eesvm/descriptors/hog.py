@@ -54,7 +54,13 @@ class HOG:
         self.dimension = self.cells**2 * CHANNELS
 
     def describe(self, image: Image, boxes: ArrayLike) -> Rows:
-        """(n, dimension) float32, one row per box."""
+        """(n, dimension) float32, one row per box.
+
+        Parameters
+        ----------
+        image : (height, width, 3) uint8, RGB.
+        boxes : (n, 4) windows in it, half-open xyxy.
+        """
         image, windows = check_image(image), check_windows(boxes)
         rows = np.empty((len(windows), self.dimension), np.float32)
         if len(windows):

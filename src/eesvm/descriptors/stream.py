@@ -61,7 +61,9 @@ def describe_dataset(
 
     Parameters
     ----------
+    dataset : the images; only those with windows are read.
     windows : what `propose_dataset` gives, or a list, in any order; each is matched to its image by `image_id`.
+    descriptor : describes the windows of an image.
     cache : descriptors that it holds are not computed again.
     n_jobs : threads; None is 1, -1 one per core. The order and the numbers are the same for any.
     progress : called with the number of images done, and of all.

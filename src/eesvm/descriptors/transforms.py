@@ -140,7 +140,13 @@ class PCA(_Fitted):
 
 
 class Transformed:
-    """A descriptor followed by fitted transforms, in their order."""
+    """A descriptor followed by fitted transforms, in their order.
+
+    Parameters
+    ----------
+    descriptor : describes the windows.
+    transforms : fitted; each is applied to what the one before it gives.
+    """
 
     def __init__(self, descriptor: Descriptor, *transforms: MeanNormScaler | PCA) -> None:
         self.descriptor, self.transforms = descriptor, transforms
@@ -150,7 +156,13 @@ class Transformed:
         self.dimension = dimension
 
     def describe(self, image: Image, boxes: ArrayLike) -> Rows:
-        """(n, dimension) float32, one row per box."""
+        """(n, dimension) float32, one row per box.
+
+        Parameters
+        ----------
+        image : (height, width, 3) uint8, RGB.
+        boxes : (n, 4) windows in it, half-open xyxy.
+        """
         rows = self.descriptor.describe(image, boxes)
         for transform in self.transforms:
             rows = transform.transform(rows)

@@ -46,7 +46,13 @@ class BoxRegressor:
     left: float  # of the mean squared way, the share that is left in images that it was not fitted to
 
     def move(self, boxes: F64, descriptors: F32) -> F64:
-        """(n, 4) the boxes of the windows of an image, moved, but not beyond what these windows cover together."""
+        """(n, 4) the boxes of the windows of an image, moved, but not beyond what these windows cover together.
+
+        Parameters
+        ----------
+        boxes : (n, 4) the windows of one image, half-open xyxy.
+        descriptors : (n, d) of these windows.
+        """
         if not len(boxes):
             return np.empty((0, 4))
         moved = moved_by(boxes, np.asarray(descriptors @ self.weights + self.constant, dtype=np.float64))
@@ -55,7 +61,14 @@ class BoxRegressor:
 
 
 def regress_boxes(windows: TrainingWindows, class_name: str, random_state: int = 0) -> BoxRegressor | None:
-    """The box regressor of a class; None where its windows do not say where their objects are."""
+    """The box regressor of a class; None where its windows do not say where their objects are.
+
+    Parameters
+    ----------
+    windows : of the training images.
+    class_name : whose objects the boxes are moved to.
+    random_state : seeds the draw of windows, where there are too many, and of the folds.
+    """
     rows, targets = windows_of_objects(windows, class_name)
     dimension = windows.descriptors.shape[1]
     most = min(_MOST_WINDOWS if dimension <= _MOST_UNKNOWNS else _MOST_UNKNOWNS, _MOST_NUMBERS // dimension)

@@ -55,6 +55,15 @@ def calibrate_class(
     """Fitted calibrators by the names they are kept under (see `stored_names`).
 
     A search that Ctrl-C has ended raises KeyboardInterrupt: half a search is no result that a later run should find.
+
+    Parameters
+    ----------
+    scores : of the class, from `score_class`.
+    names : which to fit, see `CALIBRATORS`; "single-svm" needs none.
+    options : of the calibration. Default: those of the default preset.
+    random_state : seeds the search and all that is drawn.
+    n_jobs : threads; the result does not depend on it, unless `options.time_limit` ends the search.
+    progress : called with a `Progress` during the search of the joint calibration.
     """
     options = CalibrationOptions() if options is None else options
     fitted: dict[str, ScoreCalibrator] = {}

@@ -121,7 +121,20 @@ def train_class(
     progress: Callable[[TrainingProgress], object] | None = None,
     memory_budget: int | None = None,
 ) -> TrainedClass:
-    """Train an exemplar for each object of the class, and the single SVM, against windows of random images."""
+    """Train an exemplar for each object of the class, and the single SVM, against windows of random images.
+
+    Parameters
+    ----------
+    windows : of the training images.
+    class_name : the class to train.
+    options : of the training. Default: those of the default preset.
+    random_state : seeds the draw of images, and the single SVM.
+    checkpoint, progress, memory_budget : see `ExemplarSVMs`; the trainer "lda" has no use for them.
+
+    Raises
+    ------
+    NothingToLearnError : the class has no object, or no negative window.
+    """
     options = TrainingOptions() if options is None else options
     chosen, instances = class_rows(windows, class_name, options, random_state)
     single = train_single(windows.table, chosen, random_state)
@@ -195,7 +208,18 @@ def score_class(
 ) -> CalibrationScores:
     """Score all positive windows of the class and a random sample of its negative ones.
 
-    `score` scores chosen windows of a table, in another place perhaps; default: here.
+    Parameters
+    ----------
+    windows : of the training images.
+    trained : the detectors of the class.
+    options : of the calibration. Default: those of the default preset.
+    random_state : seeds the draw of negatives.
+    score : called with (n,) booleans for the windows to score, weights (E, d) and biases (E,); returns their scores,
+        which may come from elsewhere. Default: they are computed here.
+
+    Raises
+    ------
+    NothingToLearnError : the class has no negative window.
     """
     options = CalibrationOptions() if options is None else options
     labels = windows.labels(trained.class_name, options.positive_overlap, options.negative_overlap)

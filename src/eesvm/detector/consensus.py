@@ -35,7 +35,12 @@ def with_consensus(
 
     Parameters
     ----------
+    chosen : what `choose_detections` gives.
+    detector : the model that made the detections.
+    n_best : exemplars for each detection, at least 1.
     calibrator : the one that the detections were made with, if it is not that of the model.
+    progress : called with the number of images done, and of all.
+    problems : a list that receives a `Problem` for each image that cannot be read; without one they are logged.
     """
     check_number(n_best, "n_best", minimum=1, integer=True)
     options = detector.checked_options()

@@ -74,6 +74,7 @@ class ExemplarDetector(BaseEstimator):
 
         Parameters
         ----------
+        dataset : images with their annotated objects.
         classes : which to train; default: all that have an object. Objects of other classes are negatives.
         calibrators : which to fit besides that of the options, or "all".
         cache : keeps windows and descriptors.
@@ -130,7 +131,13 @@ class ExemplarDetector(BaseEstimator):
         raise InputError(f"`options` must be DetectorOptions, one of {', '.join(PRESETS)} or a mapping, got {given!r}")
 
     def predict(self, images: Images, **arguments: Any) -> list[Detections]:
-        """`Detections` of every image that can be read; arguments of `detect`."""
+        """`Detections` of every image that can be read.
+
+        Parameters
+        ----------
+        images : a dataset, or records, RGB arrays or paths of images, see `detect`.
+        arguments : by name, see `detect`.
+        """
         return list(self.detect(images, **arguments))
 
     def detect(
@@ -186,7 +193,13 @@ class ExemplarDetector(BaseEstimator):
             yield detections
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write the model folder; one that `save` has written before is replaced with `overwrite`."""
+        """Write the model folder, whole or not at all.
+
+        Parameters
+        ----------
+        folder : to write.
+        overwrite : replace an existing folder, if it is empty or holds only what an earlier call wrote.
+        """
         self._check_fitted()
         save_model(folder, self.as_loaded(), overwrite)
 

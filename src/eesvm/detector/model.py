@@ -50,7 +50,13 @@ class ClassModel:
         return len(self.exemplars.coef_)
 
     def fit_missing(self, name: str, options: DetectorOptions) -> None:
-        """Fit the calibrator `name` from the training scores, unless it is there."""
+        """Fit the calibrator `name` from the training scores, unless it is there.
+
+        Parameters
+        ----------
+        name : one of `CALIBRATORS`.
+        options : of the detector; those of the calibration, `random_state` and `n_jobs` count.
+        """
         stored = STORED_AS.get(name)
         if stored is None or stored in self.calibrators:
             return
@@ -83,7 +89,14 @@ class ScoredWindows:
 
 
 class Ensemble:
-    """All detectors of a model under one calibrator, stacked for one matrix product."""
+    """All detectors of a model under one calibrator, stacked for one matrix product.
+
+    Parameters
+    ----------
+    models : the classes.
+    calibrator : one of `CALIBRATORS`; where a class does not have it, it is fitted from the training scores.
+    options : of the detector.
+    """
 
     def __init__(self, models: Sequence[ClassModel], calibrator: str, options: DetectorOptions) -> None:
         check_choice(calibrator, "calibrator", CALIBRATORS)
@@ -108,7 +121,13 @@ class Ensemble:
         self.biases: F32 = np.concatenate(biases)
 
     def scores(self, descriptors: F32, boxes: NDArray[np.float64]) -> list[ScoredWindows]:
-        """What each class says about the windows of an image."""
+        """What each class says about the windows of an image.
+
+        Parameters
+        ----------
+        descriptors : (n, d) of the windows.
+        boxes : (n, 4) where the windows lie, half-open xyxy.
+        """
         if len(descriptors) != len(boxes):
             raise InputError(f"`boxes` must have one row for each of {len(descriptors)} descriptors, got {len(boxes)}")
         raw = score_windows(descriptors, self.weights, self.biases)
@@ -131,7 +150,13 @@ class Ensemble:
     ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[float, ...], ...]]:
         """For each window the `n_best` best exemplars of a class among all of the model, and their calibrated scores.
 
-        The winner comes first. `class_names` are the classes that are asked, one for each window.
+        The winner comes first.
+
+        Parameters
+        ----------
+        descriptors : (n, d) of the windows.
+        class_names : (n,) the class that is asked about each window.
+        n_best : exemplars for each window; fewer where the class has fewer that are not redundant.
         """
         raw = score_windows(descriptors, self.weights, self.biases)
         names = np.asarray(class_names)
@@ -155,7 +180,16 @@ def score_image(
     descriptors: F32,
     options: DetectionOptions | None = None,
 ) -> Detections:
-    """What the ensemble detects among the windows of one image."""
+    """What the ensemble detects among the windows of one image.
+
+    Parameters
+    ----------
+    ensemble : all detectors of the model.
+    image_id : of the image, for the result.
+    boxes : (n, 4) its windows, half-open xyxy.
+    descriptors : (n, d) of these windows.
+    options : suppression, limits and lowest score. Default: those of the default preset.
+    """
     options = DetectionOptions() if options is None else options
     lowest = -np.inf if options.min_score is None else options.min_score
     found = ensemble.scores(descriptors, boxes)

@@ -218,10 +218,14 @@ class DetectorOptions:
         config: str | os.PathLike[str] | Mapping[str, Any] | None = None,
         changes: Mapping[str, Any] | None = None,
     ) -> Self:
-        """A preset, changed by a YAML file (or a nested mapping like it), changed by dotted names.
+        """A preset, changed by a file or mapping, changed by dotted names.
 
-        A file may name the preset it starts from, `preset: paper`, unless one is given here. `changes` may hold texts,
-        which become what their option is: {"training.C": "1e-4", "training.prior": "none"}.
+        Parameters
+        ----------
+        preset : "default" or "paper". Default: the one that `config` names as `preset`, else "default".
+        config : path of a YAML file, or a nested mapping like it.
+        changes : values by dotted names. They may be texts, which become what their option is:
+            {"training.C": "1e-4", "training.prior": "none"}.
         """
         content = dict(config) if isinstance(config, Mapping) else {} if config is None else read_yaml(config)
         named = content.pop("preset", DEFAULT_PRESET)

@@ -46,6 +46,9 @@ def training_windows(
 
     Parameters
     ----------
+    dataset : images with their annotated objects.
+    options : of the detector; those of windows and descriptor count, `random_state` and `n_jobs`. Default: the default
+        preset.
     cache : where windows and descriptors are kept, and taken from.
     descriptor : a descriptor that is ready; default: `fit_descriptor` makes one.
     progress : called with a stage, "windows", "scaling" or "descriptors", images done, and their number.

@@ -98,7 +98,13 @@ class TrainingWindows:
         return np.array(rows, dtype=np.int64), tuple(found)
 
     def overlap(self, class_name: str, with_difficult: bool = True) -> NDArray[np.float64]:
-        """(n,) the largest IoU of each window with an object of the class, difficult ones and groups included."""
+        """(n,) the largest IoU of each window with an object of the class, 0 where its image has none.
+
+        Parameters
+        ----------
+        class_name : whose objects count.
+        with_difficult : count difficult objects and groups, too.
+        """
         overlaps = np.zeros(len(self))
         for k, record in enumerate(self.records):
             objects = [
@@ -113,7 +119,14 @@ class TrainingWindows:
         return overlaps
 
     def labels(self, class_name: str, positive_overlap: float = 0.5, negative_overlap: float = 0.2) -> NDArray[np.int8]:
-        """(n,) POSITIVE, NEGATIVE or NEITHER; what overlaps difficult objects or groups only is never a positive."""
+        """(n,) POSITIVE, NEGATIVE or NEITHER; what overlaps difficult objects or groups only is never a positive.
+
+        Parameters
+        ----------
+        class_name : whose objects count.
+        positive_overlap : IoU with an object from which on a window is positive.
+        negative_overlap : IoU up to which a window is negative; difficult objects and groups count here.
+        """
         labels = np.zeros(len(self), dtype=np.int8)
         labels[self.overlap(class_name, with_difficult=False) >= positive_overlap] = POSITIVE
         labels[self.overlap(class_name) <= negative_overlap] = NEGATIVE

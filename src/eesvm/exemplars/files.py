@@ -68,7 +68,15 @@ def save_exemplars(
     identities: Sequence[ExemplarIdentity | Instance],
     descriptor: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write fitted exemplars to `path`, with the identity of each and the `descriptor.parameters()` they belong to."""
+    """Write fitted exemplars, each with its identity, whole or not at all.
+
+    Parameters
+    ----------
+    path : the file to write; an existing one is replaced.
+    exemplars : fitted `ExemplarSVMs` or `ExemplarLDA`.
+    identities : (E,) the object behind each exemplar.
+    descriptor : `parameters()` of the descriptor they belong to, if it is known.
+    """
     name = type(exemplars).__name__
     if _ESTIMATORS.get(name) is not type(exemplars) or not hasattr(exemplars, "coef_"):
         raise InputError("`exemplars` must be fitted ExemplarSVMs or ExemplarLDA")

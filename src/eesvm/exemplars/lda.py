@@ -48,9 +48,14 @@ class ExemplarLDA(LinearExemplars):
         self.n_jobs = n_jobs
 
     def fit(self, exemplars: Any, negatives: Any, exemplar_groups: Any = None, negative_groups: Any = None) -> Self:
-        """Train one detector for each row of `exemplars` (E, d) against `negatives` (M, d), an array or `Rows`.
+        """Train one detector for each exemplar.
 
-        Groups are checked and otherwise ignored, so that the trainers can be exchanged.
+        Parameters
+        ----------
+        exemplars : (E, d) descriptors.
+        negatives : (M, d) array or `Rows`, at least two rows.
+        exemplar_groups, negative_groups : (E,) and (M,), checked and otherwise ignored, so that the trainers can be
+            exchanged.
         """
         self.check_parameters()
         positives, rows, _ = check_training(exemplars, negatives)

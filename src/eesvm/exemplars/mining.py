@@ -69,11 +69,16 @@ def mine(
     max_passes: int = 10,
     random_state: int = 0,
 ) -> MiningReport:
-    """Fit `svms` to `exemplars` (E, d) from `exemplar_images` (E,) with negatives from random images of `source`.
+    """Fit `svms` to exemplars, with negatives from random images.
 
     Parameters
     ----------
+    svms : what is fitted, in place.
+    exemplars : (E, d) descriptors.
+    exemplar_images : (E,) the image each exemplar comes from; windows of that image are not its negatives.
     source : a list, or anything that can be gone through again and again; a generator cannot.
+    method : "exact" trains against all negatives of the images drawn; "cached" mines batch by batch, as the original
+        code.
     n_images : how many images are drawn; None takes all.
     images_per_round, windows_per_round : method "cached": images that a round looks at, and the most negatives that it
         adds to an exemplar, the highest scores first.
@@ -81,6 +86,10 @@ def mine(
         others up to `keep_factor` times as many, and never more than `cache_limit`.
     max_passes : method "cached": times that all images are looked at, at most.
     random_state : seeds the draw of images.
+
+    Returns
+    -------
+    MiningReport : which images were drawn, how many negatives they have, and the rounds that each exemplar took.
 
     The `checkpoint` of the exemplars is for method "exact"; "cached" starts anew.
     """
@@ -106,7 +115,14 @@ def mine(
 
 
 def draw_images(source: NegativeSource, n_images: int | None, random_state: int = 0) -> tuple[str | int, ...]:
-    """Identifiers of `n_images` random images of the source, in its order."""
+    """Identifiers of `n_images` random images of the source, in its order.
+
+    Parameters
+    ----------
+    source : a list, or anything that can be gone through again and again; a generator cannot.
+    n_images : how many to draw; None, or more than there are, takes all.
+    random_state : seeds the draw.
+    """
     ids = [image.image_id for image in _chosen(source, None)]
     if len(set(ids)) < len(ids):
         twice = next(name for k, name in enumerate(ids) if name in ids[:k])
@@ -124,6 +140,11 @@ def negative_rows(
 
     A list or tuple of `ImageWindows` stays where it is, in memory or mapped; any other source is read again whenever
     the rows are.
+
+    Parameters
+    ----------
+    source : a list, or anything that can be gone through again and again; a generator cannot.
+    image_ids : the images whose negatives to take; None takes all.
     """
     wanted = None if image_ids is None else set(image_ids)
     if isinstance(source, list | tuple):
@@ -152,8 +173,16 @@ def windows_of_class(
     class_name: str,
     max_overlap: float = 0.2,
 ) -> ImageWindows:
-    """`ImageWindows` in which windows that overlap an object of the class by an IoU of more than `max_overlap` are no
-    negatives."""
+    """`ImageWindows` of a class: windows on its objects are no negatives.
+
+    Parameters
+    ----------
+    windows : of one image.
+    descriptors : (n, d) of these windows.
+    instances : the annotated objects of the image.
+    class_name : whose objects count.
+    max_overlap : IoU with an object up to which a window is a negative, in [0, 1].
+    """
     check_number(max_overlap, "max_overlap", minimum=0, maximum=1)
     objects = [instance.box for instance in instances if instance.class_name == class_name]
     overlap = overlap_with(windows.boxes, np.array(objects).reshape(-1, 4))
@@ -161,7 +190,13 @@ def windows_of_class(
 
 
 def overlap_with(windows: ArrayLike, objects: ArrayLike) -> NDArray[np.float64]:
-    """(n,) the largest IoU of each window with any of the objects, 0 where there is none."""
+    """(n,) the largest IoU of each window with any of the objects, 0 where there is none.
+
+    Parameters
+    ----------
+    windows : (n, 4) half-open xyxy.
+    objects : (m, 4) likewise.
+    """
     return boxes.iou(windows, objects).max(axis=1, initial=0.0)
 
 

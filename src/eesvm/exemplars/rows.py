@@ -63,7 +63,10 @@ class ArrayRows:
 class PartedRows:
     """Arrays one after the other, such as the descriptors of one image each, in memory or mapped from a cache.
 
-    `kept` picks rows of each part by a mask or by increasing indices; None takes them all.
+    Parameters
+    ----------
+    parts : arrays (n, d), at least one, all of one width.
+    kept : for each part the rows to take, as a mask or as increasing indices; None takes them all.
     """
 
     def __init__(self, parts: Sequence[np.ndarray], kept: Sequence[np.ndarray] | None = None) -> None:
@@ -116,7 +119,10 @@ class PartedRows:
 
 @dataclass(frozen=True)
 class StreamedRows:
-    """What can only be read from its beginning: `open` starts anew and yields arrays, the same ones every time."""
+    """What can only be read from its beginning: `open` starts anew and yields arrays, the same ones every time.
+
+    `shape` is (rows, columns) of all of them together.
+    """
 
     open: Callable[[], Iterable[np.ndarray]]
     shape: tuple[int, int]
@@ -148,21 +154,40 @@ class RowFacts:
 
 
 def as_rows(values: Any, name: str) -> Rows:
-    """`values` as `Rows`; arrays of any real dtype, lists, or something that is `Rows` already."""
+    """`values` as `Rows`, without a copy where it is an array.
+
+    Parameters
+    ----------
+    values : an (n, d) array of any real dtype, a list, or something that is `Rows` already.
+    name : what an error calls them.
+    """
     if isinstance(values, Rows):
         return values
     return ArrayRows(_table(values, name))
 
 
 def as_float32(values: Any, name: str) -> F32:
-    """`values` as a float32 table whose rows have been checked; no copy where it is one already."""
+    """`values` as a float32 table whose rows have been checked; no copy where it is one already.
+
+    Parameters
+    ----------
+    values : (n, d) array of any real dtype, or a list.
+    name : what an error calls them.
+    """
     rows = ArrayRows(_table(values, name))
     look_at_rows(rows, name)
     return _float32(rows.values)
 
 
 def look_at_rows(rows: Rows, name: str, with_digest: bool = False) -> RowFacts:
-    """Go through all rows once and refuse what cannot be trained on."""
+    """Go through all rows once and refuse what cannot be trained on.
+
+    Parameters
+    ----------
+    rows : to look at.
+    name : what an error calls them.
+    with_digest : also make a digest of their content.
+    """
     n, width = rows.shape
     squares = np.empty(n, dtype=np.float32)
     hasher = hashlib.blake2b(f"{n} {width}".encode(), digest_size=20)
@@ -183,7 +208,14 @@ def look_at_rows(rows: Rows, name: str, with_digest: bool = False) -> RowFacts:
 
 
 def checked_blocks(rows: Rows, n_rows: int, name: str) -> Iterator[tuple[int, F32]]:
-    """The blocks of rows that may come from anywhere: float32, in order, and as many rows as were promised."""
+    """(first row, rows) of rows that may come from anywhere: float32, in order, and as many rows as were promised.
+
+    Parameters
+    ----------
+    rows : to read.
+    n_rows : rows of a block, at most about.
+    name : what an error calls them.
+    """
     n, width = rows.shape
     n_seen = 0
     for start, block in rows.blocks(n_rows):

@@ -35,6 +35,8 @@ def score_windows(
     Parameters
     ----------
     windows : (n, d) array or `Rows`.
+    weights : (E, d), one row per exemplar.
+    biases : (E,) numbers.
     out : a float32 array (n, E) to write into, such as a memory map; or the path of a `.npy` file to write, of which a
         read-only memory map is returned. None is a new array.
     block_rows : windows scored together; None is what keeps a block of scores in the cache.
@@ -64,7 +66,13 @@ def rows_of_a_block(n_exemplars: int) -> int:
 
 
 def check_biases(values: Any, n: int) -> F32:
-    """`n` finite numbers as float32."""
+    """`n` finite numbers as float32.
+
+    Parameters
+    ----------
+    values : (n,) numbers.
+    n : how many there must be.
+    """
     try:
         biases = np.array(values, dtype=np.float32)
     except (TypeError, ValueError) as error:

@@ -80,7 +80,13 @@ class LinearSVM(BaseEstimator):
         self.random_state = random_state
 
     def fit(self, positives: Any, negatives: Any) -> Self:
-        """Train on the rows of `positives` (P, d) and hard ones among `negatives` (M, d)."""
+        """Train on the positives and the hard ones among the negatives.
+
+        Parameters
+        ----------
+        positives : (P, d) descriptors.
+        negatives : (M, d) array or `Rows`.
+        """
         self._check_parameters()
         own = as_float32(positives, "positives")
         rows = as_rows(negatives, "negatives")

@@ -144,9 +144,14 @@ class ExemplarSVMs(LinearExemplars):
         exemplar_groups: Any = None,
         negative_groups: Any = None,
     ) -> Self:
-        """Train one SVM for each row of `exemplars` (E, d) against `negatives` (M, d), an array or `Rows`.
+        """Train one SVM for each exemplar.
 
-        With groups, such as image names, (E,) and (M,), the negatives of an exemplar's own group are not its negatives.
+        Parameters
+        ----------
+        exemplars : (E, d) descriptors.
+        negatives : (M, d) array or `Rows`.
+        exemplar_groups, negative_groups : (E,) and (M,) groups, such as image names; the negatives of an exemplar's own
+            group are not its negatives. Both or neither.
         """
         problem, facts = self._problem(exemplars, negatives, exemplar_groups, negative_groups)
         n_blocks = self.n_blocks(len(problem.positives), *problem.negatives.shape)
@@ -161,7 +166,18 @@ class ExemplarSVMs(LinearExemplars):
         exemplar_groups: Any = None,
         negative_groups: Any = None,
     ) -> list[Solution]:
-        """Some of the blocks that `fit` trains one after the other, for a training in several places; then `join`."""
+        """Train some of the blocks of exemplars that `fit` trains in turn, for a training in several places.
+
+        Parameters
+        ----------
+        numbers : of the blocks to train, from 0.
+        n_blocks : how many there are in all, see `n_blocks`.
+        exemplars, negatives, exemplar_groups, negative_groups : of all blocks, see `fit`.
+
+        Returns
+        -------
+        list : a solution for each block; `join` wants those of all blocks.
+        """
         problem, facts = self._problem(exemplars, negatives, exemplar_groups, negative_groups)
         return self._solve_blocks(problem, facts, numbers, n_blocks)
 
@@ -171,7 +187,13 @@ class ExemplarSVMs(LinearExemplars):
         return self
 
     def n_blocks(self, n_exemplars: int, n_negatives: int, n_dimensions: int) -> int:
-        """In how many blocks `fit` trains so many exemplars."""
+        """In how many blocks `fit` trains so many exemplars.
+
+        Parameters
+        ----------
+        n_exemplars : how many are trained.
+        n_negatives, n_dimensions : shape of the negatives.
+        """
         size = self._budget(n_negatives, n_dimensions).n_bytes // _SHARE_OF_EXEMPLARS // (16 * (n_dimensions + 1))
         return -(-n_exemplars // max(1, min(size, _MAX_BLOCK if self.checkpoint is None else _MAX_CHECKPOINT_BLOCK)))
 

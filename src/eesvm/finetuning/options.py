@@ -71,7 +71,13 @@ class FinetuneOptions:
 
     @classmethod
     def make(cls, preset: str = DEFAULT_PRESET, changes: Mapping[str, Any] | None = None) -> Self:
-        """A preset with changes; options of windows have dotted names, `windows.max_windows`."""
+        """A preset with changes.
+
+        Parameters
+        ----------
+        preset : "default" or "small".
+        changes : values by name; options of windows have dotted names, `windows.max_windows`.
+        """
         check_choice(preset, "preset", tuple(PRESETS))
         return cls().changed(PRESETS[preset]).changed(changes or {})
 

@@ -50,7 +50,18 @@ class Header(NamedTuple):
 
 
 def read_image(image: PathOrBytes, max_pixels: int = MAX_PIXELS, rotate: bool = True) -> NDArray[np.uint8]:
-    """(height, width, 3) RGB; `rotate=False` leaves the pixels as they are stored, whatever the EXIF tag says."""
+    """(height, width, 3) uint8, RGB, upright unless `rotate` is False.
+
+    Parameters
+    ----------
+    image : the path of a file, or its bytes.
+    max_pixels : width times height above which an image is refused.
+    rotate : turn the pixels as the EXIF tag says; False leaves them as they are stored.
+
+    Raises
+    ------
+    ImageError : the image cannot be read, or is larger than `max_pixels`.
+    """
     with _opened(image, max_pixels) as picture:
         orientation = _orientation(picture) if rotate else 1
         picture = _upright(picture, orientation)
@@ -58,7 +69,17 @@ def read_image(image: PathOrBytes, max_pixels: int = MAX_PIXELS, rotate: bool = 
 
 
 def image_header(image: PathOrBytes, max_pixels: int = MAX_PIXELS) -> Header:
-    """Size after EXIF rotation, without decoding the pixels: a broken end of the file goes unnoticed."""
+    """Size after EXIF rotation, without decoding the pixels: a broken end of the file goes unnoticed.
+
+    Parameters
+    ----------
+    image : the path of a file, or its bytes.
+    max_pixels : width times height above which an image is refused.
+
+    Raises
+    ------
+    ImageError : it is not an image, or is larger than `max_pixels`.
+    """
     with _opened(image, max_pixels) as picture:
         width, height = picture.size
         is_turned = _orientation(picture) in (5, 6, 7, 8)
@@ -66,12 +87,32 @@ def image_header(image: PathOrBytes, max_pixels: int = MAX_PIXELS) -> Header:
 
 
 def image_size(image: PathOrBytes, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
-    """(width, height) after EXIF rotation, without decoding the pixels."""
+    """(width, height) after EXIF rotation, without decoding the pixels.
+
+    Parameters
+    ----------
+    image : the path of a file, or its bytes.
+    max_pixels : width times height above which an image is refused.
+
+    Raises
+    ------
+    ImageError : it is not an image, or is larger than `max_pixels`.
+    """
     return image_header(image, max_pixels)[:2]
 
 
 def read_index_image(image: PathOrBytes, max_pixels: int = MAX_PIXELS) -> NDArray[np.uint8]:
-    """(height, width) palette numbers or grey levels of an image whose pixels number objects or classes."""
+    """(height, width) palette numbers or grey levels of an image whose pixels number objects or classes.
+
+    Parameters
+    ----------
+    image : the path of a file, or its bytes.
+    max_pixels : width times height above which an image is refused.
+
+    Raises
+    ------
+    ImageError : the image cannot be read, is larger than `max_pixels`, or has no such pixels.
+    """
     with _opened(image, max_pixels) as picture:
         if picture.mode not in ("P", "L", "1"):
             raise ValueError(f"its pixels are {picture.mode}, not numbers of a palette or grey levels")
@@ -80,7 +121,14 @@ def read_index_image(image: PathOrBytes, max_pixels: int = MAX_PIXELS) -> NDArra
 
 
 def write_image(path: str | os.PathLike[str], image: NDArray[np.uint8], quality: int = 95) -> None:
-    """Write an (h, w, 3) RGB or (h, w) grey uint8 array, whole or not at all; the end of the name says the format."""
+    """Write pixels as an image file, whole or not at all.
+
+    Parameters
+    ----------
+    path : the file to write; its ending, such as .jpg or .png, says the format.
+    image : (height, width, 3) RGB or (height, width) grey, uint8.
+    quality : of JPEG and WebP, up to 100.
+    """
     pixels = np.asarray(image)
     if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)):
         raise InputError(
@@ -93,7 +141,14 @@ def write_image(path: str | os.PathLike[str], image: NDArray[np.uint8], quality:
 
 
 def write_picture(path: str | os.PathLike[str], picture: Image, quality: int = 95) -> None:
-    """Write a Pillow image, whole or not at all."""
+    """Write a Pillow image, whole or not at all.
+
+    Parameters
+    ----------
+    path : the file to write; its ending, such as .jpg or .png, says the format.
+    picture : the Pillow image.
+    quality : of JPEG and WebP, up to 100.
+    """
     formats = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".webp": "WEBP", ".tif": "TIFF"}
     suffix = Path(path).suffix.lower()
     if suffix not in formats:

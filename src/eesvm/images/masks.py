@@ -29,7 +29,13 @@ _DIGIT_BITS = 5  # of a character in COCO's text form; the sixth bit says that a
 
 
 def polygons_to_mask(polygons: Sequence[ArrayLike], height: int, width: int) -> Mask:
-    """Union of the polygons, each x1, y1, x2, y2, ... or (n, 2), in pixels; equal to COCO's own drawing."""
+    """(height, width) the union of polygons; equal to COCO's own drawing.
+
+    Parameters
+    ----------
+    polygons : each x1, y1, x2, y2, ... or (n, 2), in pixels.
+    height, width : of the mask.
+    """
     _check_size(height, width)
     mask = np.zeros((height, width), dtype=bool)
     for polygon in polygons:
@@ -74,7 +80,13 @@ def check_rle(rle: Mapping[str, Any]) -> tuple[NDArray[np.int64], int, int]:
 
 
 def mask_to_rle(mask: Mask, compress: bool = True) -> dict[str, Any]:
-    """The COCO run lengths of a mask, as text or, without `compress`, as a list of numbers."""
+    """The COCO run lengths of a mask: a dictionary with `size` and `counts`.
+
+    Parameters
+    ----------
+    mask : (height, width) bool.
+    compress : counts as text; False gives a list of numbers.
+    """
     pixels = check_mask(mask)
     columns = pixels.T.ravel()
     changes = np.flatnonzero(columns[1:] != columns[:-1]) + 1
@@ -87,7 +99,13 @@ def mask_to_rle(mask: Mask, compress: bool = True) -> dict[str, Any]:
 
 
 def index_mask(path: str | os.PathLike[str], index: int) -> Mask:
-    """Where the pixels of the image `path` carry the number `index`."""
+    """(height, width) bool, where the pixels of an image carry a number.
+
+    Parameters
+    ----------
+    path : of an image whose pixels number objects or classes, see `read_index_image`.
+    index : the number.
+    """
     return read_index_image(path) == index
 
 

@@ -55,7 +55,12 @@ _ROUNDING = 1e-6  # pixels by which an empty box may have become negative on its
 def write_detections(path: PathLike, detections: Iterable[Detections], ids: Ids | None = None) -> None:
     """Write a .csv file, COCO results as .json, or, to any name without suffix, a folder of VOC text files.
 
-    `ids` are those of COCO results, see `write_coco_results`. An existing file is replaced, an existing folder is not.
+    Parameters
+    ----------
+    path : the file or folder; an existing file is replaced, an existing folder is not.
+    detections : of each image.
+    ids : of COCO results, see `write_coco_results`; for VOC files a `Dataset` says which classes get a file in any
+        case.
     """
     suffix = Path(path).suffix.lower()
     if suffix == ".csv":
@@ -69,7 +74,13 @@ def write_detections(path: PathLike, detections: Iterable[Detections], ids: Ids 
 
 
 def read_detections(path: PathLike, ids: Ids | None = None) -> list[Detections]:
-    """Read what `write_detections` and `eesvm detect` write, and COCO results and VOC text files of other detectors."""
+    """Read what `write_detections` and `eesvm detect` write, and COCO results and VOC text files of other detectors.
+
+    Parameters
+    ----------
+    path : a .csv or .json file, a folder of VOC text files, or the folder that `eesvm detect` wrote.
+    ids : of COCO results, see `read_coco_results`.
+    """
     place = locate_detections(path)
     if place.is_dir():
         return read_voc_detections(place)
@@ -101,7 +112,13 @@ def locate_detections(path: PathLike) -> Path:
 
 
 def write_csv_detections(path: PathLike, detections: Iterable[Detections]) -> None:
-    """Write one row per detection; numbers are written so that the same floats are read again."""
+    """Write one row per detection; numbers are written so that the same floats are read again.
+
+    Parameters
+    ----------
+    path : the file to write; an existing one is replaced.
+    detections : of each image.
+    """
     with atomic_write(path, text=True) as handle:
         writer = csv.writer(handle, lineterminator="\n")
         writer.writerow(CSV_COLUMNS)
@@ -140,6 +157,8 @@ def write_coco_results(
 
     Parameters
     ----------
+    path : the file to write; an existing one is replaced.
+    detections : of each image.
     ids : whose numbers images and categories get. The annotation file of a COCO dataset, or its content: the numbers
         in it, so that COCO's tools accept the results together with that file. A `Dataset`: the numbers that
         `write_coco` gives it, which are not those of the official file that it may have been read from. None: image
@@ -175,6 +194,7 @@ def read_coco_results(path: PathLike, ids: Ids | None = None) -> list[Detections
 
     Parameters
     ----------
+    path : of the .json file.
     ids : where numbers of images and categories get their names from, see `write_coco_results`; needed for files of
         other detectors, as ours hold the names.
     """
@@ -226,7 +246,16 @@ def write_voc_detections(
     prefix: str = VOC_PREFIX,
     overwrite: bool = False,
 ) -> None:
-    """Write a folder with one text file per class; those of `classes` get a file even where nothing was found."""
+    """Write a folder with one text file per class.
+
+    Parameters
+    ----------
+    folder : to write, whole or not at all.
+    detections : of each image.
+    classes : they get a file even where nothing was found.
+    prefix : of the file names, before the name of the class.
+    overwrite : replace an existing folder, if it is empty or holds only what an earlier call wrote.
+    """
     lines: dict[str, list[str]] = {name: [] for name in classes}
     for row in _rows(detections):
         check_voc_names([row.image_id])
@@ -240,7 +269,13 @@ def write_voc_detections(
 
 
 def check_voc_names(image_ids: Iterable[str], classes: Iterable[str] = ()) -> None:
-    """Refuse names that VOC text files cannot hold, which is better known before the search than after it."""
+    """Refuse names that VOC text files cannot hold, which is better known before the search than after it.
+
+    Parameters
+    ----------
+    image_ids : must have no spaces.
+    classes : must be possible as a part of file names.
+    """
     for image_id in image_ids:
         if image_id.split() != [image_id]:
             raise InputError(f"the image id {image_id!r} has spaces or is empty: VOC text files cannot hold it")
@@ -250,7 +285,14 @@ def check_voc_names(image_ids: Iterable[str], classes: Iterable[str] = ()) -> No
 
 
 def read_voc_detections(folder: PathLike, prefix: str | None = None) -> list[Detections]:
-    """Read the files comp*_det_*_CLASS.txt of a folder, or those that begin with `prefix`; they hold no exemplars."""
+    """Read a folder of VOC text files, one per class; they hold no exemplars.
+
+    Parameters
+    ----------
+    folder : with files named PREFIX_CLASS.txt.
+    prefix : which files to read. Default: those named as in the challenge, such as comp3_det_test; several sets in one
+        folder are refused.
+    """
     table = _Table()
     for class_name, path in _voc_files(Path(folder), prefix):
         try:
@@ -397,7 +439,13 @@ def _voc_files(folder: Path, prefix: str | None) -> list[tuple[str, Path]]:
 def coco_numbers(
     found: Sequence[Detections], ids: Ids | None
 ) -> tuple[Mapping[str, int | str], Mapping[str, int | str]]:
-    """Numbers of images and of categories in COCO files, by their names; `ids` as in `write_coco_results`."""
+    """Numbers of images and of categories in COCO files, two mappings from their names.
+
+    Parameters
+    ----------
+    found : the detections; they count where `ids` is None.
+    ids : whose numbers to take, see `write_coco_results`.
+    """
     if isinstance(ids, Dataset):
         occurring = {instance.class_name for instance in ids.instances()}
         classes = [*ids.classes, *sorted(occurring.difference(ids.classes))]
@@ -416,7 +464,13 @@ def coco_numbers(
 
 
 def number_classes(categories: Mapping[str, int | str], classes: Iterable[str]) -> dict[str, int | str]:
-    """The numbers of categories in COCO files; those of `classes` that have none get the next ones."""
+    """The numbers of categories in COCO files; those of `classes` that have none get the next ones.
+
+    Parameters
+    ----------
+    categories : numbers by name.
+    classes : names that need a number.
+    """
     numbers = dict(categories)
     free = max((number for number in numbers.values() if isinstance(number, int)), default=0) + 1
     for name in classes:

@@ -192,6 +192,8 @@ def evaluate_detections(
 
     Parameters
     ----------
+    truth : images with their annotated objects.
+    detections : of each image, at most one entry for each; images without an entry have none.
     protocol : "voc07", "voc10", "ilsvrc" or "coco"; the last needs `pip install 'eesvm[coco]'`.
     iou : overlap that makes a hit. Default: 0.5; for COCO the mean over 0.5, 0.55, ..., 0.95. ILSVRC asks less of an
         object of w x h pixels, min(iou, w h / ((w + 10) (h + 10))).

@@ -142,6 +142,8 @@ def break_down_errors(
 
     Parameters
     ----------
+    truth : images with their annotated objects.
+    detections : of each image, at most one entry for each; images without an entry have none.
     protocol, iou : who hits what, see `evaluate_detections`; "voc07" and "voc10" are the same here.
     classes : look at detections and objects of these classes only; confusion may be with any class of the truth.
     """

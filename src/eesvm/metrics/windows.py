@@ -35,6 +35,13 @@ def false_positives_at_recall(
 
     A window is accepted where its score is at least that of the positive that completes the recall, so negatives that
     tie with it count. A recall of 0 needs no window at all and gives 0.
+
+    Parameters
+    ----------
+    y : (n,) labels: 0 and 1, -1 and 1, or booleans.
+    scores : (n,) one score per window; higher is more positive.
+    recall : share of the positives' weight that must be accepted, in [0, 1].
+    sample_weight : (n,) weights of the windows. Default: 1 each.
     """
     check_number(recall, "recall", minimum=0, maximum=1)
     positive_weight, negative_weight = _cumulative(*_check(y, scores, sample_weight))[:2]
@@ -45,19 +52,40 @@ def false_positives_at_recall(
 
 
 def recall_at(y: ArrayLike, accepted: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-    """Share of the positives that are accepted, by their number or weight."""
+    """Share of the positives that are accepted, by their number or weight.
+
+    Parameters
+    ----------
+    y : (n,) labels: 0 and 1, -1 and 1, or booleans.
+    accepted : (n,) booleans, or 0 and 1.
+    sample_weight : (n,) weights of the windows. Default: 1 each.
+    """
     is_positive, is_accepted, weights = _check(y, _check_accepted(accepted), sample_weight)
     return float(weights[is_positive & (is_accepted > 0)].sum() / weights[is_positive].sum())
 
 
 def false_positives(y: ArrayLike, accepted: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-    """Number (or weight) of the negatives that are accepted."""
+    """Number (or weight) of the negatives that are accepted.
+
+    Parameters
+    ----------
+    y : (n,) labels: 0 and 1, -1 and 1, or booleans.
+    accepted : (n,) booleans, or 0 and 1.
+    sample_weight : (n,) weights of the windows. Default: 1 each.
+    """
     is_positive, is_accepted, weights = _check(y, _check_accepted(accepted), sample_weight, needs_positive=False)
     return float(weights[~is_positive & (is_accepted > 0)].sum())
 
 
 def average_precision(y: ArrayLike, scores: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-    """Mean of the precision over the positives, with one operating point per distinct score and no interpolation."""
+    """Mean of the precision over the positives, with one operating point per distinct score and no interpolation.
+
+    Parameters
+    ----------
+    y : (n,) labels: 0 and 1, -1 and 1, or booleans.
+    scores : (n,) one score per window; higher is more positive.
+    sample_weight : (n,) weights of the windows. Default: 1 each.
+    """
     precision, recall, _ = precision_recall_curve(y, scores, sample_weight)
     return float(np.sum(np.diff(recall, prepend=0.0) * precision))
 
@@ -68,6 +96,12 @@ def precision_recall_curve(
     """(k,) precision, recall and score of the operating points, one per distinct score, from the highest down.
 
     A point accepts the windows of its score and above; the recall of the last one is 1.
+
+    Parameters
+    ----------
+    y : (n,) labels: 0 and 1, -1 and 1, or booleans.
+    scores : (n,) one score per window; higher is more positive.
+    sample_weight : (n,) weights of the windows. Default: 1 each.
     """
     positive_weight, negative_weight, distinct = _cumulative(*_check(y, scores, sample_weight))
     accepted = positive_weight + negative_weight
@@ -89,6 +123,16 @@ def bootstrap_interval(
 
     Windows of one image are alike, so with `groups` the image of each window is drawn, not the window. A resample is a
     vector of whole-number weights. One without a positive says nothing and is drawn again.
+
+    Parameters
+    ----------
+    metric : a function of labels, scores and `sample_weight`, such as `average_precision`.
+    y : (n,) labels: 0 and 1, -1 and 1, or booleans.
+    scores : (n,) one score per window.
+    groups : (n,) the image of each window. Default: every window is a group of its own.
+    n_resamples : how often to draw.
+    confidence : share of the resamples that lie within the interval.
+    random_state : int >= 0, seeds the draws.
     """
     check_number(n_resamples, "n_resamples", minimum=1, integer=True)
     check_number(confidence, "confidence", above=0, maximum=1)

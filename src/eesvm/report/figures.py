@@ -31,7 +31,14 @@ _LINES = ((_BLUE, "-"), (_RED, "-"), (_GREEN, "--"), (_ORANGE, "-."), (_PINK, ":
 def loss_and_bound(
     history: Sequence[tuple[float, float, float]], status: str = "", seconds: float | None = None
 ) -> Figure:
-    """Best loss and proven lower bound over time; `seconds` is when the search ended."""
+    """Best loss and proven lower bound over time.
+
+    Parameters
+    ----------
+    history : (seconds, loss, lower bound) of each improvement, as `CalibrationResult.history`.
+    status : of the result, for the title.
+    seconds : when the search ended. Default: at the last entry of the history.
+    """
     figure, axes = _canvas()
     points = np.array(history, dtype=float).reshape(-1, 3)
     axes.set_xlabel("seconds")
@@ -92,7 +99,15 @@ def thresholds_and_scores(
     names: Sequence[str] | None = None,
     max_exemplars: int = 12,
 ) -> Figure:
-    """Where each threshold sits among the scores of the negatives and of the positives, one line per exemplar."""
+    """Where each threshold sits among the scores of the negatives and of the positives, one line per exemplar.
+
+    Parameters
+    ----------
+    problem : the scores.
+    thresholds : (E,) numbers, +inf for a redundant exemplar.
+    names : (E,) of the exemplars. Default: they are numbered.
+    max_exemplars : how many lines to draw at most.
+    """
     limits = np.asarray(thresholds)
     assignment = problem.assign(limits)
     counts = np.bincount(assignment[assignment >= 0], minlength=problem.n_exemplars)
@@ -121,7 +136,15 @@ def precision_recall_curves(
     decisions: Mapping[str, ArrayLike] | None = None,
     title: str = "Precision and recall of windows",
 ) -> Figure:
-    """One curve per named row of window scores; a dot where the thresholds of `decisions` put the detector."""
+    """One curve per named row of window scores.
+
+    Parameters
+    ----------
+    labels : (n,) 1 for positive windows; everything else is negative.
+    scores : (n,) scores of the windows, by the name of the curve.
+    decisions : (n,) booleans by the same names: a dot shows where these decisions put the detector.
+    title : of the figure.
+    """
     figure, axes = _canvas()
     is_positive = np.asarray(labels) == 1
     for k, (name, values) in enumerate(scores.items()):
@@ -174,7 +197,13 @@ def detection_curves(report: DetectionReport) -> Figure:
 
 
 def coverage(assignment: ArrayLike, active: ArrayLike) -> Figure:
-    """How many positives each exemplar is responsible for, and how many exemplars are redundant."""
+    """How many positives each exemplar is responsible for, and how many exemplars are redundant.
+
+    Parameters
+    ----------
+    assignment : (P,) the exemplar that is responsible for each positive, -1 for none.
+    active : (E,) booleans, False for redundant exemplars.
+    """
     is_active = np.asarray(active, dtype=bool)
     owners = np.asarray(assignment)
     counts = np.bincount(owners[owners >= 0], minlength=len(is_active))

@@ -51,6 +51,8 @@ def gather(
 
     Parameters
     ----------
+    detector : fitted or loaded.
+    dataset : the images, with annotated objects if there are any.
     detections : of images of the dataset; images without an entry are images in which nothing was found.
     title : of the page; default: made from the classes.
     calibrator : what the detections were made with, for the text; default: that of the model.

@@ -46,10 +46,18 @@ def superimposed(
 
     Parameters
     ----------
+    image : (h, w, 3) uint8, RGB.
+    box : of the detection, half-open xyxy.
+    annotation : of the exemplar.
     alpha : how much the exemplar covers the image, from 0 to 1; without a picture of it only the outline is drawn.
         Default: 0.8 in its mask; 0.5 where it has none and fills the box, so that the detection shines through.
     context : how much of the image is shown around the box, in sides of the box; None shows the whole image.
     height : of the result in pixels; None leaves the pixels as they are.
+    is_mirrored : the exemplar won as its mirror image.
+
+    Returns
+    -------
+    ndarray : an RGB picture, uint8.
     """
     cover = (_COVER_OF_A_BOX if annotation.mask is None else _COVER) if alpha is None else alpha
     check_number(cover, "alpha", minimum=0, maximum=1)
@@ -86,8 +94,21 @@ def panel(
 ) -> _Picture:
     """Side by side: the detection in its image, the exemplar's own picture with its mask, what was transferred.
 
-    `transferred` is what `transfer` gives of the exemplar, unless something else, such as a consensus, is handed in.
-    Where it has nothing to be drawn, the third picture is pale all over. `captions` are texts under the three pictures.
+    Where nothing was transferred that can be drawn, the third picture is pale all over.
+
+    Parameters
+    ----------
+    image : (h, w, 3) uint8, RGB.
+    box : of the detection, half-open xyxy.
+    annotation : of the exemplar.
+    transferred : what the detection inherits, such as a consensus. Default: what `transfer` gives of the exemplar.
+    context : how much of the image is shown around the box, in sides of the box; None shows the whole image.
+    height : of each picture in pixels, at least 16.
+    captions : texts under the three pictures.
+
+    Returns
+    -------
+    ndarray : an RGB picture, uint8.
     """
     check_number(height, "height", minimum=16, integer=True)
     scene = _Scene.of(image, box, context, height)
@@ -107,9 +128,20 @@ def grid(
     *,
     min_width: int = 0,
 ) -> _Picture:
-    """Pictures in rows of `columns`, each at the same height and centred in its column, on white; texts below them.
+    """Pictures in rows, each at the same height and centred in its column, on white; texts below them.
 
-    Columns are as wide as their pictures and at least `min_width`, which leaves room for the texts of narrow pictures.
+    Parameters
+    ----------
+    pictures : (h, w, 3) uint8, RGB, of any sizes.
+    columns : pictures of a row.
+    height : of each picture in pixels, at least 16.
+    captions : a text for each picture; default: none.
+    title : above all.
+    min_width : of a column in pixels, which leaves room for the texts of narrow pictures.
+
+    Returns
+    -------
+    ndarray : an RGB picture, uint8.
     """
     check_number(columns, "columns", minimum=1, integer=True)
     check_number(height, "height", minimum=16, integer=True)

@@ -42,7 +42,14 @@ _FIELDS = {"class_name", "image_id", "index", "box", "mask_shape", "parts", "pos
 def annotate_all(
     instances: Sequence[Instance], records: Mapping[str, ImageRecord], problems: list[Problem] | None = None
 ) -> tuple[ExemplarAnnotation, ...]:
-    """The annotation of each instance; a mask or picture that cannot be read is left out and listed."""
+    """The annotation of each instance; a mask or picture that cannot be read is left out and listed.
+
+    Parameters
+    ----------
+    instances : the objects; where those of an image follow each other, it is read once.
+    records : the images by their ids.
+    problems : a list that receives a `Problem` for each mask or picture that cannot be read.
+    """
     pictures: dict[str, NDArray[np.uint8] | None] = {}
     found = []
     for instance in instances:
@@ -55,7 +62,13 @@ def annotate_all(
 
 
 def save_annotations(path: str | os.PathLike[str], annotations: Sequence[ExemplarAnnotation]) -> None:
-    """Write annotations to `path`, whole or not at all."""
+    """Write annotations to `path`, whole or not at all.
+
+    Parameters
+    ----------
+    path : the file to write; an existing one is replaced.
+    annotations : of the exemplars, in their order.
+    """
     arrays: dict[str, NDArray[Any]] = {"count": np.array([len(annotations)], dtype=np.int64)}
     for number, one in enumerate(annotations):
         if one.mask is not None:

@@ -75,6 +75,8 @@ def choose_detections(
     Parameters
     ----------
     exemplars : all of the model.
+    detections : of each image.
+    records : the images.
     min_score : leave out detections that score less.
     top : keep the `top` best of all images together.
     problems : a list that receives a `Problem` for each thing that is passed over; without one they are logged.
@@ -100,7 +102,13 @@ def choose_detections(
 
 
 def hand_on(exemplars: Sequence[ExemplarAnnotation], image: ImageDetections) -> tuple[TransferredAnnotation, ...]:
-    """What each detection of an image inherits from those who speak for it."""
+    """What each detection of an image inherits from those who speak for it.
+
+    Parameters
+    ----------
+    exemplars : all of the model.
+    image : its detections, and who speaks for them.
+    """
     size = (image.record.width, image.record.height)
     handed = []
     for box, voters, weights in zip(image.detections.boxes, image.voters, image.weights, strict=True):
@@ -125,14 +133,20 @@ def measure_transfer(
 ) -> TransferQuality | None:
     """How good the annotations are, beside those of random exemplars and the whole box; None where nothing is known.
 
-    A detection counts where it overlaps an object of its class by `iou`. Where several exemplars speak for detections,
-    their vote is a row of its own. A mask of the truth that cannot be read is a problem, and no mask. Why the result is
-    None is what `why_nothing_compared` says.
+    Where several exemplars speak for detections, their vote is a row of its own. A mask of the truth that cannot be
+    read is a problem, and no mask. Why the result is None is what `why_nothing_compared` says.
 
     Parameters
     ----------
+    exemplars : all of the model.
+    chosen : what `choose_detections` gives; the objects of its images are the truth.
     labels : keys of the metadata to compare, see `transfer_quality`.
+    iou : least overlap of a detection with an object of its class to be compared with it.
     n_draws : random exemplars per detection, over which the row is averaged.
+    n_resamples : of the bootstrap that draws whole images.
+    random_state : seeds the random exemplars and the bootstrap.
+    progress : called with the number of detections done, and of all.
+    problems : a list that receives a `Problem` for each mask that cannot be read; without one they are logged.
     """
     instances = [
         each for one in chosen for each in matched_instances(one.detections, _guarded(one.record, problems), iou)
@@ -164,7 +178,12 @@ def measure_transfer(
 
 
 def why_nothing_compared(chosen: Sequence[ImageDetections], iou: float = 0.5) -> str:
-    """Why `measure_transfer` gives None for these detections: a sentence without its full stop."""
+    """Why `measure_transfer` gives None for these detections: a sentence without its full stop.
+
+    Parameters
+    ----------
+    chosen, iou : as `measure_transfer` got them.
+    """
     if not any(not each.is_crowd for one in chosen for each in one.record.instances):
         return "no object is annotated in these images, so there is nothing to compare with"
     matched = [each for one in chosen for each in matched_instances(one.detections, one.record, iou)]
@@ -179,7 +198,13 @@ def why_nothing_compared(chosen: Sequence[ImageDetections], iou: float = 0.5) ->
 
 
 def check_winners(found: Detections, exemplars: Sequence[ExemplarAnnotation]) -> None:
-    """Refuse detections that another model must have made."""
+    """Refuse detections that another model must have made.
+
+    Parameters
+    ----------
+    found : the detections of an image.
+    exemplars : all of the model.
+    """
     for one in found:
         if one.exemplar >= len(exemplars):
             raise InputError(

@@ -63,8 +63,13 @@ def coco_names(
 ) -> CocoNames:
     """Names for images and for the classes of a model.
 
-    `ids` are as in `write_coco_results`; without them, images are numbered as they come where their ids are no numbers.
-    Classes that `ids` do not have get the next numbers; where they do not have an image, all are numbered anew.
+    Parameters
+    ----------
+    records : the images.
+    exemplars : all of the model.
+    ids : whose numbers to take, see `write_coco_results`. Classes that it does not have get the next numbers; where it
+        does not have an image, all images are numbered anew. Default: images are numbered as they come where their ids
+        are no numbers.
     """
     classes = tuple(dict.fromkeys(each.class_name for each in exemplars))
     own = Dataset("", tuple(records), classes)
@@ -87,7 +92,16 @@ def write_coco_transfer(
     names: CocoNames,
     description: str = "",
 ) -> None:
-    """Write images with their transferred annotations, whole or not at all; `handed` is gone through once."""
+    """Write images with their transferred annotations, whole or not at all.
+
+    Parameters
+    ----------
+    path : the file to write; an existing one is replaced.
+    handed : each image with the annotations of its detections, as `hand_on` gives them; gone through once.
+    exemplars : all of the model.
+    names : from `coco_names`.
+    description : of the file.
+    """
     images = []
     with atomic_write(path, text=True) as handle:
         about = {"description": description, "version": f"eesvm {__version__}"}
@@ -110,7 +124,15 @@ def voc_xml(
     exemplars: Sequence[ExemplarAnnotation],
     file_name: str,
 ) -> str:
-    """The VOC annotation of an image; score and exemplar are tags of their own."""
+    """The VOC annotation of an image; score and exemplar are tags of their own.
+
+    Parameters
+    ----------
+    image : its detections.
+    annotations : what each detection inherits, from `hand_on`.
+    exemplars : all of the model.
+    file_name : of the image, for the annotation.
+    """
     record = image.record
     instances = []
     for row, (annotation, found) in enumerate(zip(annotations, image.detections, strict=True)):
@@ -134,6 +156,11 @@ def index_image(record: ImageRecord, annotations: Sequence[TransferredAnnotation
     """A palette image whose pixels number the annotations from 1; of two masks the first one has the pixel.
 
     None where no annotation has a mask. Only the first `MOST_MASKS` annotations find a place.
+
+    Parameters
+    ----------
+    record : the image.
+    annotations : what each of its detections inherits, from `hand_on`.
     """
     if not any(annotation.mask is not None for annotation in annotations):
         return None
@@ -148,7 +175,13 @@ def index_image(record: ImageRecord, annotations: Sequence[TransferredAnnotation
 
 
 def file_stem(image_id: str, names: CocoNames) -> str:
-    """A relative path for files about an image: its id, or its number where the id would lead elsewhere."""
+    """A relative path for files about an image: its id, or its number where the id would lead elsewhere.
+
+    Parameters
+    ----------
+    image_id : of the image.
+    names : from `coco_names`.
+    """
     return image_id if safe_name(image_id) == image_id else f"image_{names.images[image_id]}"
 
 

@@ -83,9 +83,14 @@ class TransferredAnnotation:
 
 
 def annotate(instance: Instance, image: NDArray[np.uint8] | None = None) -> ExemplarAnnotation:
-    """What an instance can hand on; with its whole RGB `image` also its picture.
+    """What an instance can hand on.
 
     The mask is cut to the pixels that the box touches. A mask without a pixel there is no mask: None.
+
+    Parameters
+    ----------
+    instance : the annotated object.
+    image : (height, width, 3) uint8, RGB: its whole image, from which its picture is cut. Default: no picture.
     """
     what = f"object {instance.index + 1} of image {instance.image_id}"
     box = check_box(instance.box, f"the box of {what}")
@@ -114,10 +119,15 @@ def annotate(instance: Instance, image: NDArray[np.uint8] | None = None) -> Exem
 def transfer(
     annotation: ExemplarAnnotation, box: ArrayLike, image_size: tuple[int, int], is_mirrored: bool = False
 ) -> TransferredAnnotation:
-    """The exemplar's annotation on a detection with this box, in an image of this (width, height).
+    """The exemplar's annotation on a detection.
 
-    `is_mirrored` says that the exemplar won as its mirror image. Names of parts, keypoints and poses stay as they are
-    then, also those that speak of left and right.
+    Parameters
+    ----------
+    annotation : of the exemplar.
+    box : of the detection, half-open xyxy; it must overlap the image.
+    image_size : width and height of the detection's image.
+    is_mirrored : the exemplar won as its mirror image. Names of parts, keypoints and poses stay as they are then, also
+        those that speak of left and right.
     """
     target = Target.of(box, image_size)
     mask = target.mask(annotation, is_mirrored)
@@ -158,6 +168,13 @@ def transfer_consensus(
     weighted median. Keypoints alike. Class, pose and each key of the metadata: the value with the most weight among
     those who have one; of equal weights the one named first. Values without a hash are not counted together: that of
     the heaviest exemplar stands. One exemplar alone gives what `transfer` gives.
+
+    Parameters
+    ----------
+    annotations : of the exemplars, at least one.
+    weights : (k,) of their votes, 0 or more and not all 0; None weighs them alike.
+    box : of the detection, half-open xyxy; it must overlap the image.
+    image_size : width and height of the detection's image.
     """
     target = Target.of(box, image_size)
     voters = _check_voters(annotations, weights)

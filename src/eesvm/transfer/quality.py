@@ -82,7 +82,17 @@ class TransferQuality:
         return tuple(dict.fromkeys(row.measure for row in self.rows))
 
     def difference(self, choice: str, other: str, measure: str) -> QualityRow:
-        """How much better `choice` is than `other`, on the detections where both are known."""
+        """How much better `choice` is than `other`, on the detections where both are known.
+
+        Parameters
+        ----------
+        choice, other : names of two choices.
+        measure : name of the measure.
+
+        Returns
+        -------
+        QualityRow : mean of the differences and its interval.
+        """
         for name in (choice, other):
             if (name, measure) not in self.values:
                 raise InputError(f"there is no {measure} of the choice {name}")
@@ -140,6 +150,12 @@ def matched_instances(detections: Detections, record: ImageRecord, iou: float = 
     """For each detection of an image the instance of its class that it overlaps most, None where that is below `iou`.
 
     Several detections may share an instance. Crowds are no objects and match nothing.
+
+    Parameters
+    ----------
+    detections : of the image.
+    record : the image with its annotated objects.
+    iou : least overlap of a match.
     """
     objects = [instance for instance in record.instances if not instance.is_crowd]
     matched: list[Instance | None] = [None] * len(detections)
@@ -158,7 +174,15 @@ def random_choice(
     n_draws: int = 10,
     random_state: int = 0,
 ) -> NDArray[np.int64]:
-    """(n, n_draws) exemplars of the class of each instance, evenly, never from its own image; -1 where none is."""
+    """(n, n_draws) exemplars of the class of each instance, evenly, never from its own image; -1 where none is.
+
+    Parameters
+    ----------
+    annotations : of all exemplars.
+    instances : (n,) the object of each detection, None for a false positive.
+    n_draws : exemplars per instance, drawn with replacement.
+    random_state : int >= 0, seeds the draws.
+    """
     check_number(n_draws, "n_draws", minimum=1, integer=True)
     check_number(random_state, "random_state", minimum=0, integer=True)
     rng = np.random.default_rng(random_state)
@@ -206,6 +230,10 @@ def transfer_quality(
         mask, whose parts do. It tries them all.
     n_resamples, confidence, random_state : of the bootstrap that draws whole images.
     progress : called with the number of detections done, and of all.
+
+    Raises
+    ------
+    NothingToCompareError : no detection is matched to an object that has something to compare.
     """
     _check_options(n_resamples, confidence, random_state)
     table = geometry.check_boxes(boxes)

@@ -22,7 +22,13 @@ _NAMES = ("image_ids", "starts", "boxes", "instance")
 
 
 def write_windows(path: str | os.PathLike[str], windows: Iterable[Windows]) -> None:
-    """Write the windows of some images, whole or not at all."""
+    """Write the windows of some images, whole or not at all.
+
+    Parameters
+    ----------
+    path : the file to write, in numpy's .npz format; an existing one is replaced.
+    windows : of each image.
+    """
     found = list(windows)
     with atomic_write(path) as handle:
         np.savez_compressed(

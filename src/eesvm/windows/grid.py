@@ -23,6 +23,12 @@ def grid_windows(width: int, height: int, max_windows: int = 2000, min_size: flo
     Sizes fall by the square root of 2, widths to heights are 1, 1/2, 2, 0.7 and 1.4, neighbours are a quarter of a side
     apart. Within a size the order is scattered, so that a limit does not leave one corner of the image empty. Without a
     limit, a box of 1.6 times `min_size` or more, not longer than two to one, is overlapped by an IoU of about 0.6.
+
+    Parameters
+    ----------
+    width, height : of the image in pixels.
+    max_windows : how many to give at most.
+    min_size : least width and height of a window, in pixels.
     """
     for name, value in (("width", width), ("height", height), ("max_windows", max_windows)):
         check_number(value, name, minimum=1, integer=True)

@@ -62,6 +62,7 @@ def propose(
 
     Parameters
     ----------
+    image : (height, width, 3) uint8, RGB.
     method : "selective_search", "opencv" (OpenCV's version, if it is installed) or "grid".
     mode : of selective search, see `selective_search.strategies`: "default", "fast" (regions are merged in 8 ways),
         "quality" (in 80: more windows, several times slower) or "single" (in 1: few windows). OpenCV's default is fast.
@@ -92,6 +93,7 @@ def propose_dataset(
 
     Parameters
     ----------
+    dataset : the images.
     include_ground_truth : put the boxes of the instances first, as training wants them; groups of objects (`is_crowd`)
         and empty boxes stay out, and so does a proposal that equals one of them. `max_windows` counts proposals.
     n_jobs : how many images are worked on side by side, in threads, with "opencv" in processes; None is 1, -1 one per
@@ -247,7 +249,13 @@ def _windows(record: ImageRecord, proposals: _Floats, include_ground_truth: bool
 
 
 def with_ground_truth(windows: Windows, record: ImageRecord) -> Windows:
-    """The boxes of the objects first, then the proposals without those that are such a box."""
+    """The boxes of the objects first, then the proposals without those that are such a box.
+
+    Parameters
+    ----------
+    windows : of the image, proposals only.
+    record : the image with its annotated objects; groups and empty boxes stay out.
+    """
     instances = [instance for instance in record.instances if not instance.is_crowd]
     truth = np.array([instance.box for instance in instances], dtype=np.float64).reshape(-1, 4)
     is_real = box_functions.is_valid(truth)

@@ -51,7 +51,14 @@ def window_recall(
     """Which share of the objects is overlapped by a window, by at least each of the thresholds (IoU).
 
     Only images that have `windows` count, and only proposals: ground-truth boxes among the windows do not. Groups of
-    objects (`is_crowd`) are left out, and so are difficult ones unless asked for. `windows` may be an iterator.
+    objects (`is_crowd`) are left out.
+
+    Parameters
+    ----------
+    dataset : the images with their annotated objects.
+    windows : of some of the images; may be an iterator.
+    thresholds : least IoUs, in [0, 1].
+    include_difficult : count difficult objects, too.
     """
     for threshold in thresholds:
         check_number(threshold, "thresholds", minimum=0, maximum=1)

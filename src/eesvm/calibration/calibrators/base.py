@@ -40,7 +40,13 @@ class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, B
     _accept_above = 0.0  # `predict` says positive where `decision_function` is greater than this
 
     def fit(self, S: Any, y: Any) -> Self:
-        """Learn from the scores `S` (n_windows, n_exemplars) of windows and their labels `y`."""
+        """Learn from the scores of windows and their labels.
+
+        Parameters
+        ----------
+        S : (n_windows, n_exemplars) scores; the columns of a data frame name the exemplars.
+        y : (n_windows,) labels with two values, of which `pos_label` is positive.
+        """
         scores, is_positive, classes = self._check_training(S, y)
         self._fit(scores, is_positive)
         self.classes_ = classes  # last, as it is what makes a calibrator count as fitted

@@ -79,10 +79,14 @@ class CooccurrenceCalibrator(ScoreCalibrator):
         overlaps: Any = None,
         exemplar_groups: Any = None,
     ) -> Self:
-        """Learn from the scores `S` and labels `y` of windows at `boxes` in the images `groups`.
+        """Learn from the scores, labels and places of the windows of whole images.
 
         Parameters
         ----------
+        S : (n_windows, n_exemplars) scores.
+        y : (n_windows,) labels with two values, of which `pos_label` is positive.
+        boxes : (n_windows, 4) half-open xyxy; needed.
+        groups : (n_windows,) the image of each window; needed.
         overlaps : (n,) IoU of each window with the object it covers best. Default: 1 for positives, 0 for negatives.
         exemplar_groups : (E,) the image each exemplar comes from; its detections there are left out. Default: none is.
         """
@@ -101,11 +105,24 @@ class CooccurrenceCalibrator(ScoreCalibrator):
         return self
 
     def fit_transform(self, S: Any, y: Any = None, boxes: Any = None, groups: Any = None, **options: Any) -> FloatArray:
-        """`fit`, then `transform` of the same windows."""
+        """`fit`, then `transform` of the same windows.
+
+        Parameters
+        ----------
+        S, y, boxes, groups : of the windows, see `fit`.
+        options : `overlaps` and `exemplar_groups` of `fit`.
+        """
         return self.fit(S, y, boxes, groups, **options).transform(S, boxes, groups)
 
     def transform(self, S: Any, boxes: Any = None, groups: Any = None) -> FloatArray:
-        """(n_windows, n_exemplars) calibrated scores; below 0 where the exemplar has no detection."""
+        """(n_windows, n_exemplars) calibrated scores; below 0 where the exemplar has no detection.
+
+        Parameters
+        ----------
+        S : (n_windows, n_exemplars) scores.
+        boxes : (n_windows, 4) half-open xyxy; needed.
+        groups : (n_windows,) the image of each window; needed.
+        """
         scores = self._check_scores(S)
         calibrated = np.empty(scores.shape)
         for rows, block in self._by_image(scores, boxes, groups):
@@ -113,7 +130,12 @@ class CooccurrenceCalibrator(ScoreCalibrator):
         return calibrated
 
     def decision_function(self, S: Any, boxes: Any = None, groups: Any = None) -> FloatArray:
-        """(n_windows,) the highest calibrated score of each window."""
+        """(n_windows,) the highest calibrated score of each window.
+
+        Parameters
+        ----------
+        S, boxes, groups : of the windows, see `transform`.
+        """
         scores = self._check_scores(S)
         highest = np.empty(len(scores))
         for rows, block in self._by_image(scores, boxes, groups):
@@ -121,12 +143,22 @@ class CooccurrenceCalibrator(ScoreCalibrator):
         return highest
 
     def predict(self, S: Any, boxes: Any = None, groups: Any = None) -> np.ndarray:
-        """(n_windows,) labels."""
+        """(n_windows,) labels.
+
+        Parameters
+        ----------
+        S, boxes, groups : of the windows, see `transform`.
+        """
         is_accepted = self.decision_function(S, boxes, groups) > self._accept_above
         return self.classes_[is_accepted.astype(np.intp)]
 
     def assign(self, S: Any, boxes: Any = None, groups: Any = None) -> NDArray[np.intp]:
-        """(n_windows,) the exemplar with the highest calibrated score."""
+        """(n_windows,) the exemplar with the highest calibrated score.
+
+        Parameters
+        ----------
+        S, boxes, groups : of the windows, see `transform`.
+        """
         scores = self._check_scores(S)
         winners = np.empty(len(scores), dtype=np.intp)
         for rows, block in self._by_image(scores, boxes, groups):

@@ -108,7 +108,14 @@ class JointCalibrator(ScoreCalibrator):
         self.scale = scale
 
     def fit(self, S: Any, y: Any, groups: Any = None) -> Self:
-        """Search thresholds for the scores `S` and labels `y` of windows from the images `groups`."""
+        """Search thresholds for the scores and labels of windows.
+
+        Parameters
+        ----------
+        S : (n_windows, n_exemplars) scores; the columns of a data frame name the exemplars.
+        y : (n_windows,) labels with two values, of which `pos_label` is positive.
+        groups : (n_windows,) the image of each window; needed with `exemplar_groups`, and only then.
+        """
         scores, is_positive, classes = self._check_training(S, y)
         forbidden = own_image_pairs(groups, self.exemplar_groups, is_positive, scores.shape[1])
         names = getattr(self, "feature_names_in_", None)

@@ -74,11 +74,16 @@ def save_calibration(
     *,
     times_apart: bool = False,
 ) -> None:
-    """Write a fitted calibrator to `path`; names default to the columns of the data frame it was fitted on, if any.
+    """Write a fitted calibrator; `load_calibration` reads a joint one, `load_cooccurrence` the other.
 
-    With `times_apart`, what depends on the clock (how long the search took, and its history) goes to `search.json` in
-    the same folder, so that equal calibrators give equal files. `load_calibration` reads a joint one with its times
-    from either place, `load_cooccurrence` the other.
+    Parameters
+    ----------
+    path : the file to write; an existing one is replaced.
+    calibrator : fitted.
+    exemplar_names : (E,) different names. Default: those that the calibrator has from its table, its file or the
+        columns of its data frame, if any.
+    times_apart : write what depends on the clock (how long the search took, and its history) to `search.json` in the
+        same folder, so that equal joint calibrators give equal files. `load_calibration` finds it there.
     """
     if isinstance(calibrator, CooccurrenceCalibrator) and hasattr(calibrator, "classes_"):
         write_json(path, _cooccurrence_content(calibrator, _names_to_save(calibrator, exemplar_names)))

@@ -27,7 +27,13 @@ _SCALARS = ("min_recall", "cutoff", "quantum")
 
 
 def save_certificate(path: str | os.PathLike[str], certificate: Certificate) -> None:
-    """Write a certificate as a compressed .npz, whole or not at all."""
+    """Write a certificate as a compressed .npz, whole or not at all.
+
+    Parameters
+    ----------
+    path : the file to write; an existing one is replaced.
+    certificate : checked before it is written.
+    """
     if not isinstance(certificate, Certificate):
         raise InputError(f"`certificate` must be a Certificate, got {type(certificate).__name__}")
     certificate.check()

@@ -38,6 +38,11 @@ def verify(problem: CalibrationProblem, result: CalibrationResult) -> Verificati
 
     Claims must hold exactly where sums of the negative weights are exact in float64 (counts, quarters, ...). For other
     weights a loss or a bound may miss what is recomputed by `TOLERANCE` of the loss.
+
+    Parameters
+    ----------
+    problem : the scores that the result is for.
+    result : of `solve`, or read from files; without a certificate no bound above 0 counts as proven.
     """
     if not isinstance(problem, CalibrationProblem):
         raise InputError(f"`problem` must be a CalibrationProblem, got {type(problem).__name__}")

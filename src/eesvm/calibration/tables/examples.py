@@ -49,6 +49,11 @@ def digit_score_table(digit: int = 9, random_state: int = 0) -> DigitExample:
     Half of the images of every digit are for training. A window is an image moved by about a third of a pixel in one of
     eight directions, or not at all; the group of a window, and of an exemplar, is the number of its image. Positive
     windows, those of `digit`, come first.
+
+    Parameters
+    ----------
+    digit : which to detect, 0 to 9.
+    random_state : int >= 0, seeds the draw of the training images.
     """
     check_number(digit, "digit", minimum=0, maximum=9, integer=True)
     check_number(random_state, "random_state", minimum=0, integer=True)
@@ -77,6 +82,12 @@ def exemplar_lda(
 
     One unit for all: on average an exemplar scores +1 at itself and -1 at the mean background, where an SVM has its
     margins. Calibrators that look at margins, as the independent sigmoid does, need such a unit.
+
+    Parameters
+    ----------
+    exemplars : (E, d) descriptors.
+    background : (n, d) descriptors whose mean and covariance count.
+    shrinkage : how much of the mean variance is added to each variance.
     """
     mean = background.mean(axis=0)
     covariance = np.cov(background, rowvar=False)
@@ -101,8 +112,11 @@ def synthetic_score_table(
 
     Parameters
     ----------
+    n_exemplars, n_positives, n_negatives : how many of each, at least 1.
     family : how far positives lie from their exemplar: "easy" (near, so most cost nothing), "heavy_tailed" (near, but a
         few very far: these rule the loss) or "overlapping" (half-way into the negatives: nearly nothing is free).
+    random_state : int >= 0, seeds all that is drawn.
+    dtype : of the scores.
     out : a new folder for the table, for one that does not fit into memory: it is filled block by block, and `scores`
         of the result is a memory map of the file in it.
     """

@@ -56,8 +56,11 @@ class RowScores:
 def fit_table(table: ScoreTable, calibrator: JointCalibrator, across_groups: bool = False) -> CalibrationProblem:
     """Fit `calibrator`, in place, to a table with its weights and forbidden pairs; returns the problem that was solved.
 
-    The calibrator's bounds on thresholds hold. With `across_groups` an exemplar does not cover the windows of its own
-    group.
+    Parameters
+    ----------
+    table : scores with a label for every row.
+    calibrator : its bounds on thresholds hold; its `exemplar_groups` are not used.
+    across_groups : an exemplar does not cover the windows of its own group.
     """
     problem = table.problem(across_groups, calibrator.lower_thresholds, calibrator.upper_thresholds)
     calibrator.fit_problem(problem)
@@ -67,7 +70,13 @@ def fit_table(table: ScoreTable, calibrator: JointCalibrator, across_groups: boo
 
 
 def summarise_exemplars(problem: CalibrationProblem, thresholds: FloatArray) -> ExemplarSummary:
-    """Count, exemplar by exemplar, what the thresholds accept."""
+    """Count, exemplar by exemplar, what the thresholds accept.
+
+    Parameters
+    ----------
+    problem : the scores to count in.
+    thresholds : (E,) array, +inf for a redundant exemplar.
+    """
     n_exemplars = problem.n_exemplars
     assignment = problem.assign(thresholds)
     positives, negatives, alone = (np.zeros(n_exemplars, dtype=np.intp) for _ in range(3))
@@ -88,7 +97,13 @@ def summarise_exemplars(problem: CalibrationProblem, thresholds: FloatArray) -> 
 
 
 def score_rows(calibrator: JointCalibrator, scores: FloatArray) -> RowScores:
-    """Apply a fitted calibrator to the scores of new rows."""
+    """Apply a fitted calibrator to the scores of new rows.
+
+    Parameters
+    ----------
+    calibrator : fitted.
+    scores : (n, E) of the rows.
+    """
     exemplars = calibrator.assign(scores)
     return RowScores(
         scores=calibrator.decision_function(scores),
@@ -103,6 +118,12 @@ def split_table(table: ScoreTable, test_size: float = 0.5, random_state: int = 0
 
     A group with a positive row is drawn among such groups, so that both parts have about the same share of positives.
     Exemplars that come from a test group are left out: they have seen what they would be tested on.
+
+    Parameters
+    ----------
+    table : scores with a label for every row.
+    test_size : share of the groups, or rows, of each kind that are for testing, in (0, 1].
+    random_state : seeds the draw.
     """
     check_number(test_size, "test_size", above=0, maximum=1)
     if table.labels is None:

@@ -148,7 +148,13 @@ class ScoreTable:
         lower_thresholds: ArrayLike | None = None,
         upper_thresholds: ArrayLike | None = None,
     ) -> CalibrationProblem:
-        """The calibration problem that this table poses, with bounds on the thresholds if there are any."""
+        """The calibration problem that this table poses; every row needs a label.
+
+        Parameters
+        ----------
+        across_groups : an exemplar does not cover the windows of its own group.
+        lower_thresholds, upper_thresholds : (E,) bounds on the thresholds, see `CalibrationProblem`.
+        """
         if self.labels is None:
             raise InputError("a calibration problem needs a label for every row")
         positive: Any = self.labels == 1
@@ -207,7 +213,13 @@ def read_score_table(
 
 
 def write_score_table(path: str | os.PathLike[str], table: ScoreTable) -> None:
-    """Write `table` as .npz (uncompressed), whole or not at all."""
+    """Write `table` as .npz (uncompressed), whole or not at all.
+
+    Parameters
+    ----------
+    path : the file to write, which must end in .npz; an existing one is replaced.
+    table : without its notes, which are not kept.
+    """
     if Path(path).suffix != ".npz":
         raise InputError(f"a score table is written as .npz, got {path}")
     names = None if table.exemplar_names is None else np.array(table.exemplar_names, dtype=np.str_)
