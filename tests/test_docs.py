@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 import eesvm
+from helpers.documented import REFERENCE, documented
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 GENERATED = ("_build", "gallery", "measurements")
 WRITTEN = sorted(page for page in DOCS.glob("**/*.md") if page.relative_to(DOCS).parts[0] not in GENERATED)
 PAGES = [ROOT / "README.md", *WRITTEN]
-REFERENCE = sorted((DOCS / "api").glob("*.rst"))
 EXAMPLES = sorted((DOCS / "examples").glob("*.py"))
 SLOW_EXAMPLES = {  # searches that are given some seconds, and those that look at images
     *("plot_02_gap_over_time", "plot_03_recall_frontier", "plot_05_comparing_calibrators"),
@@ -107,25 +107,6 @@ def test_every_page_is_in_the_table_of_contents():
             assert any(page.relative_to(DOCS).with_suffix("") == Path(entry) for page in pages), f"there is no {entry}"
 
 
-def documented():
-    """Names and modules that the reference documents, with the names that a module's own directive brings along."""
-    names, modules = set(), set()
-    for page in REFERENCE:
-        prefix = "eesvm"
-        for directive, argument in re.findall(r"^\.\. (\w+):: (\S+)$", page.read_text(), re.MULTILINE):
-            if directive == "currentmodule":
-                prefix = argument
-            elif directive == "automodule":
-                modules.add(argument)
-            elif directive.startswith("auto"):
-                names.add(argument if argument.startswith("eesvm.") else f"{prefix}.{argument}")
-    for name in modules:
-        module = importlib.import_module(name)
-        own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == name]
-        names |= {f"{name}.{key}" for key in getattr(module, "__all__", own) if key[0] != "_"}
-    return names, modules
-
-
 def test_every_public_name_is_in_the_reference():
     names, modules = documented()
     for name in eesvm.__all__:
@@ -195,6 +176,18 @@ def test_docstrings_become_restructured_text(monkeypatch):
     assert converted == (
         "The :py:obj:`solve <eesvm.solve>` of \\|w\\|, see ``a b``.\n\n::\n\n    x = y*z\n\nThe end.\n\n"
         "Parameters\n----------\nn_jobs, gap\n    of coef\\_\n    and :py:obj:`S <S>`.\n"
+    )
+
+
+def test_what_a_function_returns_and_raises_comes_after_its_parameters(monkeypatch):
+    converted = extension("docstrings", monkeypatch).as_restructured_text(
+        "Does.\n\nParameters\n----------\na : of |b|.\n\nReturns\n-------\nndarray : (n,) of x_.\n    Twice.\n\n"
+        "Raises\n------\nInputError : no `a`.\n\nThe end."
+    )
+    assert converted == (
+        "Does.\n\nThe end.\n\nParameters\n----------\na\n    of \\|b\\|.\n\n\n"
+        "Returns\n-------\nndarray\n    (n,) of x\\_.\n    Twice.\n\n\n"
+        "Raises\n------\nInputError\n    no :py:obj:`a <a>`.\n"
     )
 
 

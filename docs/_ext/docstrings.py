@@ -1,9 +1,9 @@
 """Docstrings of this package as reStructuredText: they are written for reading in the code, in plain words.
 
-In: docstrings with numpy's sections, whose entries are `name : what it is`, and dataclasses whose fields are explained
-by the comments behind them. Out: what napoleon expects: a name without a type and its text below, the fields as a
-section of attributes, indented formulas as literal blocks, and no character that would be taken for markup. Types are
-shown as they are written in the code.
+In: docstrings with numpy's sections, whose entries are `name : what it is` (`type : what it is` of what is returned or
+raised), and dataclasses whose fields are explained by the comments behind them. Out: what napoleon expects: a name
+without a type and its text below, the fields as a section of attributes, indented formulas as literal blocks, and no
+character that would be taken for markup. Types are shown as they are written in the code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sphinx.util.typing import stringify_annotation
 import eesvm
 
 _ENTRY = re.compile(r"^((?:\*{0,2}\w+)(?:, \w+)*) : (.*)$")
-_SECTION = re.compile(r"(?:^|\n)(Parameters|Attributes)\n-+\n")
+_SECTION = re.compile(r"(?:^|\n)(Parameters|Returns|Raises|Attributes)\n-+\n")
 _IS_NAME = re.compile(r"^[A-Za-z_][\w.]*$")
 _TYPES = (  # what becomes of types when they are evaluated, and what they were
     (re.compile(r"TypeAliasForwardRef\('(\w+)'\)"), r"\1"),

@@ -35,7 +35,7 @@ class Normalisation:
 
     mean: tuple[float, float, float] = (123.675, 116.28, 103.53)
     std: tuple[float, float, float] = (58.395, 57.12, 57.375)
-    channel_order: str = "rgb"
+    channel_order: str = "rgb"  # or "bgr": what the network wants
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):

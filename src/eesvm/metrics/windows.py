@@ -24,8 +24,8 @@ _MAX_REDRAWS = 1000  # per interval, of resamples without a positive
 class Interval(NamedTuple):
     """A confidence interval."""
 
-    low: float
-    high: float
+    low: float  # its lower end
+    high: float  # its upper end
 
 
 def false_positives_at_recall(

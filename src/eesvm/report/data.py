@@ -28,8 +28,8 @@ BoxTuple = tuple[float, float, float, float]
 class Image:
     """An image file that the page holds once, however often it shows it."""
 
-    mime: str
-    content: bytes
+    mime: str  # such as "image/jpeg"
+    content: bytes  # of the file
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class Histogram:
 
     low: float
     high: float
-    positives: tuple[int, ...]
-    negatives: tuple[int, ...]
+    positives: tuple[int, ...]  # positive windows in each bin
+    negatives: tuple[int, ...]  # negative ones
 
 
 @dataclass(frozen=True)
@@ -133,17 +133,17 @@ class Curve:
     score: tuple[float, ...]
     recall: tuple[float, ...]
     precision: tuple[float, ...]
-    false_positives: tuple[int, ...]
+    false_positives: tuple[int, ...]  # so far
 
 
 @dataclass(frozen=True)
 class Floor:
     """The joint calibration when only a share of the positives must be accepted."""
 
-    floor: float
+    floor: float  # that share, by weight
     loss: float
     lower_bound: float
-    n_left_out: int
+    n_left_out: int  # positives that nobody accepts
     status: str
 
 
@@ -173,8 +173,8 @@ class ErrorCount:
 
     n_detections: int
     n_hits: int
-    kinds: tuple[tuple[str, int], ...]
-    n_missed: int
+    kinds: tuple[tuple[str, int], ...]  # false positives of each kind
+    n_missed: int  # objects
 
 
 @dataclass(frozen=True)
@@ -198,15 +198,15 @@ class Fact:
     """A figure of the summary."""
 
     name: str
-    value: str
-    note: str = ""
+    value: str  # as it is shown
+    note: str = ""  # what it means
 
 
 @dataclass(frozen=True)
 class Section:
     """Whatever else belongs to the report: a heading, paragraphs, tables, pictures."""
 
-    title: str
+    title: str  # the heading
     paragraphs: tuple[str, ...] = ()
     tables: tuple[Table, ...] = ()
     pictures: tuple[Picture, ...] = ()

@@ -40,8 +40,8 @@ class NothingToCompareError(InputError):
 class Consensus:
     """A choice of several exemplars for each detection, which vote by their weights; None weighs them alike."""
 
-    exemplars: Sequence[Sequence[int]]
-    weights: Sequence[Sequence[float]] | None = None
+    exemplars: Sequence[Sequence[int]]  # of each detection
+    weights: Sequence[Sequence[float]] | None = None  # of each of them
 
 
 @dataclass(frozen=True)

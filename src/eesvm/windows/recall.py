@@ -30,11 +30,11 @@ class ClassRecall(NamedTuple):
 class WindowRecall:
     """How well windows find the objects of a dataset; NaN where there are none."""
 
-    thresholds: tuple[float, ...]
-    total: ClassRecall
-    classes: tuple[ClassRecall, ...]
-    n_images: int
-    n_windows: int
+    thresholds: tuple[float, ...]  # least IoUs
+    total: ClassRecall  # of all objects, whatever their class
+    classes: tuple[ClassRecall, ...]  # by name
+    n_images: int  # that have windows
+    n_windows: int  # proposals
 
     @property
     def windows_per_image(self) -> float:
