@@ -137,7 +137,7 @@ def grid(
     height : of each picture in pixels, at least 16.
     captions : a text for each picture; default: none.
     title : above all.
-    min_width : of a column in pixels, which leaves room for the texts of narrow pictures.
+    min_width : least width of a column in pixels, which leaves room for the texts of narrow pictures.
 
     Returns
     -------
