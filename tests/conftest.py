@@ -8,10 +8,20 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from helpers.archive_server import server  # noqa: F401
+from helpers.examples import ALL
 
 # How fast an example is drawn or run says something about the machine, not about the package.
 settings.register_profile("eesvm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("eesvm")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what takes long, unless everything is asked for."""
+    if not ALL:
+        long = [item for item in items if item.get_closest_marker("long")]
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item not in set(long)]
+
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
 

@@ -35,6 +35,7 @@ def name_of(path):
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if ">>>" in p.read_text()], ids=name_of)
+@pytest.mark.long
 def test_code_on_pages_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     failures, attempts = doctest.testfile(str(page), module_relative=False, optionflags=doctest.ELLIPSIS)

@@ -76,6 +76,7 @@ def test_every_loss_is_the_optimum(problem, random):
 
 @settings(max_examples=60, deadline=None)
 @given(problems(max_exemplars=3, max_positives=5, max_negatives=5, bounds=True), st.data())
+@pytest.mark.long
 def test_what_is_known_before_changes_no_loss(problem, data):
     floors = feasible_floors(problem)
     if not floors:

@@ -62,12 +62,14 @@ def read_csv(path):
         return list(csv.DictReader(handle))
 
 
+@pytest.mark.long
 def test_an_interrupted_run_says_how_to_go_on(finished):
     _, (status, errors), _ = finished
     assert status == 130
     assert errors.splitlines()[-1] == "eesvm: interrupted: the same command resumes the run"
 
 
+@pytest.mark.long
 def test_what_was_filed_before_the_kill_is_kept(finished):
     folder, _, kept = finished
     assert kept
@@ -76,6 +78,7 @@ def test_what_was_filed_before_the_kill_is_kept(finished):
     assert not list(folder.rglob(".*.part"))
 
 
+@pytest.mark.long
 def test_all_files_are_there_and_can_be_read(finished):
     folder, _, _ = finished
     for name in TABLES:
@@ -102,6 +105,7 @@ def test_all_files_are_there_and_can_be_read(finished):
     assert (folder / "tables" / "pruning_searches.csv").read_text().startswith("table,")
 
 
+@pytest.mark.long
 def test_the_page_says_how_it_was_made(finished):
     folder, _, _ = finished
     text = (folder / "results.md").read_text()
@@ -116,6 +120,7 @@ def test_the_page_says_how_it_was_made(finished):
         assert (folder / picture).is_file()
 
 
+@pytest.mark.long
 def test_a_second_run_only_lays_the_tables_out(finished, capsys):
     folder, _, _ = finished
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -129,6 +134,7 @@ def test_a_second_run_only_lays_the_tables_out(finished, capsys):
 
 
 @pytest.mark.parametrize("width", [1200, 390])
+@pytest.mark.long
 def test_the_report_in_a_browser(finished, open_page, width):
     folder, _, _ = finished
     page = open_page(width=width)
@@ -179,6 +185,7 @@ def test_refusals_are_one_line_and_leave_no_folder(photographs, tmp_path, extra,
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_a_folder_of_another_dataset(finished, photographs, capsys):
     folder, _, _ = finished
     assert main(["reproduce", "-o", str(folder), "--data", str(photographs / "voc"), *QUICK]) == 1

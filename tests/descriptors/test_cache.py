@@ -407,6 +407,7 @@ def write_many(folder, n, seed):
     return True
 
 
+@pytest.mark.long
 def test_two_processes_share_a_cache(tmp_path):
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert pool.starmap(write_many, [(tmp_path, 150, 0), (tmp_path, 150, 1)]) == [True, True]

@@ -538,6 +538,7 @@ def assert_trained_networks_win(found, margin=0.1):
         assert found[trained] > found["pixels"] + margin
 
 
+@pytest.mark.long
 def test_classes_come_apart_on_a_few_pets(tmp_path):
     dataset = open_dataset(real_data("pets_voc"))
     records = dataset[:: len(dataset) // 60]

@@ -12,6 +12,7 @@ RACCOONS = Path(__file__).resolve().parents[3] / "shared" / "data" / "raccoon"
 
 
 @pytest.mark.skipif(not RACCOONS.exists(), reason="the photographs of raccoons are not at ../shared/data")
+@pytest.mark.long
 def test_raccoons_are_found(tmp_path):
     dataset = open_dataset(RACCOONS)
     small = [record.image_id for record in dataset if max(record.width, record.height) <= 700]

@@ -120,6 +120,7 @@ def test_a_folder_that_workers_do_not_see(engine, monkeypatch, tmp_path):
     assert not engine.sees("/proc/nowhere")  # nor can it be written to here
 
 
+@pytest.mark.long
 def test_what_was_shared_survives_the_death_of_all_workers(engine):
     handle = engine.share(np.ones(1000))
     tasks = [engine.submit(total, handle, k, 0.3) for k in range(6)]
@@ -129,6 +130,7 @@ def test_what_was_shared_survives_the_death_of_all_workers(engine):
     assert [task.result() for task in tasks[1:]] == [1000.0 * k for k in range(1, 6)]
 
 
+@pytest.mark.long
 def test_a_killed_worker_costs_its_tasks_only(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(exemplars, "_MAX_CHECKPOINT_BLOCK", 4)
     fitted(tmp_path / "serial", cache=DescriptorCache(tmp_path / "one"))

@@ -150,6 +150,7 @@ def test_scores_in_pieces_are_those_of_one_product(n_exemplars, monkeypatch):
         {"windows__method": "grid", "windows__max_windows": 60, "descriptor__mean_norm": None},
     ],
 )
+@pytest.mark.long
 def test_a_training_in_pieces_ends_with_the_same_files(changes, tmp_path, small_blocks):
     cache = DescriptorCache(tmp_path / "cache")
     one = fitted(tmp_path / "whole", changes, cache=cache)

@@ -37,6 +37,7 @@ def test_every_exemplar_is_within_a_thousandth_of_liblinear(loss, C, positive_we
 
 @pytest.mark.parametrize("name", ["pets_cat", "bccd_wbc"])
 @pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.long
 def test_real_descriptors_are_within_a_thousandth_of_liblinear(name, loss):
     if not (INSTANCES / f"{name}.npz").exists():
         pytest.skip(f"no real descriptors: {INSTANCES / name}.npz is not there")

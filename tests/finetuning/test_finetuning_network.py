@@ -115,6 +115,7 @@ def test_a_hidden_layer_hands_on_vectors_as_long_as_it_gets(hidden):
 
 
 @pytest.mark.parametrize("hidden", [None, 4096])
+@pytest.mark.long
 def test_the_default_steps_learn_what_is_easy(hidden):
     options = FinetuneOptions(hidden=hidden)
     classifier = WindowClassifier(torch.nn.Identity(), 1280, 4, hidden, options.dropout).train()

@@ -1,6 +1,7 @@
-"""How many random problems a test tries: a part of them by default, all where the environment says EXAMPLES=all.
+"""How much is tested: by default a part of the random problems and nothing that takes long.
 
-`make test` is for people who wait; `make test-all` and continuous integration try all.
+Where the environment says EXAMPLES=all, tests try all of their random problems, and those with the marker `long` run.
+`make test` is for people who wait; `make test-all` and continuous integration do everything.
 """
 
 import os

@@ -88,6 +88,7 @@ def leave(monkeypatch, n_bytes):
     monkeypatch.setattr("eesvm._support.memory._PYTHON", LEAST - n_bytes)
 
 
+@pytest.mark.long
 def test_descriptors_beyond_the_plan_are_mapped_and_the_model_is_the_same(monkeypatch):
     dataset, options = scenes("train", 20), quick_options(windows__method="grid", windows__max_windows=150)
     windows = training_windows(dataset, options)
@@ -99,6 +100,7 @@ def test_descriptors_beyond_the_plan_are_mapped_and_the_model_is_the_same(monkey
         np.testing.assert_allclose(one.exemplars.coef_, other.exemplars.coef_, atol=1e-3)
 
 
+@pytest.mark.long
 def test_scores_that_no_folder_keeps_count(monkeypatch):
     dataset, options = scenes("train", 4), quick_options()
     windows = training_windows(dataset, options)

@@ -46,6 +46,7 @@ def group_members(group):
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
 @pytest.mark.parametrize(("program", "package"), [(OPENCV, "cv2.ximgproc"), (DASK, "distributed")])
+@pytest.mark.long
 def test_no_worker_survives_a_parent_that_is_killed(program, package, tmp_path):
     pytest.importorskip(package)
     (tmp_path / "program.py").write_text(program)

@@ -67,6 +67,7 @@ def test_keys_of_cached_windows_differ_by_method():
     assert theirs["opencv"]
 
 
+@pytest.mark.long
 def test_windows_of_opencv(scenes):
     pytest.importorskip("cv2", reason="OpenCV is not installed")
     image = scenes[0].read()[:120, :160]
