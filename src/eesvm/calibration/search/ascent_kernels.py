@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from eesvm._support.compile import kernel
+from eesvm._support.sorting import stable_order
 
 _SPARSE = 8  # the load is summed over the exemplars in use where they are fewer than 1 / this of all
 _LEAST_EXCESS = 1e-3  # of a choice: a need that is worth an entry
@@ -203,7 +204,7 @@ def first_entries(order, row_of, reach, n_exemplars_each, slack, most, fill):
                 places[n_places] = j
                 n_places += 1
         alive = places[:n_places]
-        by_reach = alive[np.argsort(reach[p][alive], kind="mergesort")]
+        by_reach = alive[stable_order(reach[p][alive])]
         for rank_of_exemplar in range(min(n_exemplars_each, n_places)):
             j = by_reach[rank_of_exemplar]
             length = np.int64(reach[p, j])
@@ -233,7 +234,7 @@ def main_choice(choice, reach, least, most_walk, main):
         parts = choice[p]
         bar = min(least, parts[:n_exemplars].max() / 2)
         candidates = np.flatnonzero((parts[:n_exemplars] >= bar) & (parts[:n_exemplars] > 0))
-        candidates = candidates[np.argsort(-parts[candidates], kind="mergesort")]
+        candidates = candidates[stable_order(-parts[candidates])]
         walked, total = np.int64(0), np.float32(0)
         for j in candidates:
             walked += np.int64(reach[p, j])

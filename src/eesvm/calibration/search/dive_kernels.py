@@ -17,6 +17,7 @@ from collections import namedtuple
 import numpy as np
 
 from eesvm._support.compile import kernel
+from eesvm._support.sorting import stable_order
 
 FINISHED, OUT_OF_BUDGET = 0, 1
 # What becomes of a child, or of what is left when all children are forbidden: it is searched further; it costs nothing,
@@ -196,7 +197,7 @@ def _find_children(field, state, counts, p, limit, child, cost):
             child[n_children], cost[n_children] = j, added
             n_children += 1
     if n_children > 1:
-        sequence = np.argsort(cost[:n_children], kind="mergesort")
+        sequence = stable_order(cost[:n_children])
         child[:n_children], cost[:n_children] = child[:n_children][sequence], cost[:n_children][sequence]
     return n_children
 

@@ -23,6 +23,7 @@ from collections import namedtuple
 import numpy as np
 
 from eesvm._support.compile import kernel
+from eesvm._support.sorting import stable_order
 
 FORBIDDEN = np.iinfo(np.int32).max
 NOBODY = -1  # in place of an exemplar
@@ -369,7 +370,7 @@ def _cover_lost(table, state, scratch, noise, spread, limit, leaves_out):
     keys = np.empty(n)
     for i in range(n):
         keys[i] = -table.urgency[scratch.lost[i]] * (1 - spread + 2 * spread * draw(state.generator))
-    sequence = scratch.lost[:n][np.argsort(keys, kind="mergesort")]
+    sequence = scratch.lost[:n][stable_order(keys)]
     # What was left out before stays so.
     allowance = table.budget - (state.totals[LEFT_OUT] - weight) if leaves_out else 0.0
     return cover_in_order(table, state, scratch, sequence, 0, n, allowance, noise, limit) >= 0

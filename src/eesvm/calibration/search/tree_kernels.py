@@ -15,6 +15,7 @@ from collections import namedtuple
 import numpy as np
 
 from eesvm._support.compile import kernel
+from eesvm._support.sorting import stable_order
 
 FORBIDDEN = np.iinfo(np.int32).max
 LEFT_OUT = -1  # in place of an exemplar: this positive stays uncovered
@@ -289,7 +290,7 @@ def _sort_children(arena, start, end):
         for k in range(end - 1, start, -1):
             arena.exemplar[k], arena.loss[k] = arena.exemplar[k - 1], arena.loss[k - 1]
         arena.exemplar[start], arena.loss[start] = LEFT_OUT, loss
-    by_loss = np.argsort(arena.loss[start:end], kind="mergesort")
+    by_loss = stable_order(arena.loss[start:end])
     exemplars, losses = arena.exemplar[start:end][by_loss], arena.loss[start:end][by_loss]
     arena.exemplar[start:end] = exemplars
     arena.loss[start:end] = losses

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse  # noqa: F401  compiled products and solutions call what `linalg` loads
 
 from eesvm._support.compile import kernel
+from eesvm._support.sorting import stable_order
 from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.problem import F64, Objective
 
@@ -127,7 +128,7 @@ def _choose_part(slopes, duals, cap):  # type: ignore[no-untyped-def]
     part = np.flatnonzero(urgency > -_NEAR)
     limit = max(_PART, 2 * n_free)
     if len(part) > limit:
-        part = part[np.argsort(-urgency[part], kind="mergesort")[:limit]]
+        part = part[stable_order(-urgency[part])[:limit]]
     return part
 
 
