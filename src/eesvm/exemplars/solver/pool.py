@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from eesvm._support.threads import Workers
 from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.hinge import Share, combine, descend_hinge, floats_of_a_part
+from eesvm.exemplars.solver.newton import MAX_WIDTH, descend_newton
 from eesvm.exemplars.solver.problem import F64, Budget, Integers, TrainingProblem
 from eesvm.exemplars.solver.scan import MAX_ROWS, Look, Scan, scan
 from eesvm.exemplars.solver.squared_hinge import amplification, descend_squared, mean_hessian_inverse
@@ -25,6 +26,8 @@ _BATCH_ARRAYS = 9  # of (batch, pool) that a descent holds
 _WORTH_INVERTING = 16  # dimensions per exemplar, at most, for a common preconditioner to pay
 _STEEP = 500.0  # amplification of errors from which on the squared hinge is descended in float64
 _OUTDATED = 0.1  # change of the mean support after which it is computed again
+_NEWTON_BATCH, _LEAST_NEWTON_BATCH = 32, 4  # exemplars whose Newton steps are taken together
+_PLANNED_THREADS = 4  # at least, so that batches are the same for fewer
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Start:
     indices: Integers  # (P,) negatives, increasing
     duals: F32  # (P,)
     own: np.float32
+    weights: F32  # (d + 1,) of the exemplar they are from
 
 
 class Pool:
@@ -57,6 +61,7 @@ class Pool:
         self.dtype = np.dtype(np.float64 if is_steep else np.float32)  # of descents
         self.inverse: F32 | None = None  # preconditioner for the squared hinge, and the support it is for
         self.inverted_support = 0.0
+        self.takes_newton_steps = d < MAX_WIDTH
 
     def __len__(self) -> int:
         return len(self.members)
@@ -86,7 +91,7 @@ class Pool:
         """What others can start from, of the only exemplar."""
         supporting = np.flatnonzero(self.duals[0] > 0)
         supporting = supporting[np.argsort(self.indices[supporting])]
-        return Start(self.indices[supporting], self.duals[0, supporting], self.own[0])
+        return Start(self.indices[supporting], self.duals[0, supporting], self.own[0], self.weights[0])
 
     def start_from(self, start: Start) -> None:
         """Take over the negatives and duals of a similar exemplar."""
@@ -96,7 +101,26 @@ class Pool:
         is_own = np.isinf(self._targets(np.arange(len(self))))
         self.duals = np.where(is_own, np.float32(0), start.duals)
         self.own[:] = start.own
-        self._add_up(np.arange(len(self)))
+        self._begin_at(start)
+
+    @property
+    def can_hold_everything(self) -> bool:
+        """Whether all negatives may be in the pool from the beginning: no look at them finds anything new then."""
+        return self.takes_newton_steps and self._whole_batch() >= min(_LEAST_NEWTON_BATCH, len(self))
+
+    def hold_everything(self, start: Start | None) -> None:
+        """Take in all negatives."""
+        n, (n_rows, width) = len(self), self.problem.negatives.shape
+        self.rows = np.full((n_rows, width + 1), self.problem.objective.bias_multiplier, dtype=np.float32)
+        for first, block in self.problem.negatives.blocks(MAX_ROWS):
+            self.rows[first : first + len(block), :-1] = block
+        self.indices, self.is_pooled[:] = np.arange(n_rows), True
+        self.duals = np.zeros((n, n_rows), dtype=np.float32)
+        if start is not None:
+            self.duals[:, start.indices] = start.duals
+            self.duals[np.isinf(self._targets(np.arange(n)))] = 0
+            self.own[:] = start.own
+            self._begin_at(start)
 
     def scan(self, waiting: NDArray[np.intp], n_violators: int, above: float, workers: Workers) -> Scan:
         """Look at all negatives for some of the exemplars."""
@@ -163,14 +187,16 @@ class Pool:
     def descend(self, waiting: NDArray[np.intp], tol: float, workers: Workers) -> None:
         """Optimise over the pool until the exemplars violate their conditions by at most `tol` there."""
         objective = self.problem.objective
-        if objective.is_squared and self._pays_to_invert(len(waiting)):
+        if objective.is_squared and not self.takes_newton_steps and self._pays_to_invert(len(waiting)):
             self._precondition(waiting)
         rows = self.rows.astype(self.dtype, copy=False)
 
         def work(first: int, last: int) -> None:
             chosen = waiting[first:last]
             share = self._share(chosen, rows)
-            if objective.is_squared:
+            if self.takes_newton_steps:
+                left = descend_newton(share, self.weights[chosen], objective, tol)
+            elif objective.is_squared:
                 left = descend_squared(share, self.weights[chosen], objective, tol, self.inverse)
             else:
                 left = descend_hinge(share, objective, tol)
@@ -178,7 +204,15 @@ class Pool:
             self._add_up(chosen)
 
         size = min(self._batch(len(self.rows)), -(-len(waiting) // workers.n))
+        if self.is_whole and self.takes_newton_steps:
+            size = max(1, min(self._whole_batch(), len(waiting)))
+            size = -(-len(waiting) // -(-len(waiting) // size))
         workers.chunks(work, len(waiting), size)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all negatives are in the pool."""
+        return len(self.indices) == self.problem.negatives.shape[0]
 
     def _part(self, chosen: NDArray[np.intp]) -> Pool:
         """State of some of the exemplars, without rows."""
@@ -231,6 +265,22 @@ class Pool:
     def _add_up(self, chosen: NDArray[np.intp]) -> None:
         """Weights from duals."""
         self.weights[chosen] = self.own[chosen, None] * self.positives[chosen] - combine(self.duals[chosen], self.rows)
+
+    def _begin_at(self, start: Start) -> None:
+        """Weights to start from: Newton steps correct duals that do not add up to them, a descent of duals cannot."""
+        if self.takes_newton_steps:
+            self.weights[:] = start.weights
+        else:
+            self._add_up(np.arange(len(self)))
+
+    def _whole_batch(self) -> int:
+        """Exemplars whose Newton steps over all negatives fit into the budget together."""
+        n, n_rows, width = len(self), self.problem.negatives.shape[0], self.positives.shape[1]
+        doubled = 3 if self.dtype == np.float64 else 1
+        kept = 4 * n_rows * (doubled * width + n) + 4 * (4 * n * width + self._scan_rows(n) * (n + width) + 6 * width**2)
+        left = self.budget.n_bytes - kept
+        fitting = left // (4 * doubled * _BATCH_ARRAYS * n_rows * max(self.n_threads, _PLANNED_THREADS))
+        return max(0, min(_NEWTON_BATCH, fitting))
 
     def _batch(self, n_pool: int) -> int:
         fitting = self.budget.n_bytes // 4 // (4 * _BATCH_ARRAYS * max(n_pool, 1) * self.n_threads)

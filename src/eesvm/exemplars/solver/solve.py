@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from eesvm._support.threads import Workers
 from eesvm._support.validation import InputError
+from eesvm.exemplars.solver.newton import MAX_WIDTH
 from eesvm.exemplars.solver.pool import Pool, Start
 from eesvm.exemplars.solver.problem import Budget, Margins, Solution, TrainingProblem
 from eesvm.exemplars.solver.scan import Scan
@@ -26,6 +27,7 @@ _FIRST_VIOLATORS = 8  # per exemplar, in the first scan; twice as many in every 
 _FIRST_ROWS = 256  # at least, where there are few exemplars
 _EVICTING_ROUNDS = 8
 _MAX_ROUNDS = 60
+_NEWTON_ROUNDS = 20  # in which Newton steps may be taken
 _LEAST_TOL = 1e-6  # of a descent; float32 has no more
 _FEW = 8  # exemplars that are not worth a common start
 _COMMON_TOL = 1e-2  # of that start
@@ -40,7 +42,7 @@ def solve_together(
     """Train all exemplars of a problem; `progress` receives (exemplars done, scans so far)."""
     n = len(problem.positives)
     start = None
-    if n >= _FEW and problem.has_alike_exemplars:
+    if n >= _FEW and (problem.has_alike_exemplars or problem.positives.shape[1] < MAX_WIDTH):
         start, n_bytes = _common_start(problem, max(tol, _COMMON_TOL), budget, workers)
         if not budget.is_strict:  # splitting exemplars does not save what they have in common
             budget = Budget(max(budget.n_bytes, _COMPANY * n_bytes), is_strict=False)
@@ -64,6 +66,12 @@ class _Training:
 
     def begin(self, pool: Pool, start: Start | None) -> None:
         """Train the exemplars of an empty pool, in as many parts as the memory asks for."""
+        if pool.can_hold_everything:
+            pool.hold_everything(start)
+            self.added[0] += len(pool.indices)
+            self.pool_size = max(self.pool_size, len(pool.indices))
+            self.run(pool, 0)
+            return
         n_first = self.n_violators if start is None else len(start.indices)
         n_first = min(n_first, pool.problem.negatives.shape[0])
         if not pool.has_room(n_first):
@@ -78,6 +86,8 @@ class _Training:
         """Train the exemplars of a pool."""
         accuracy, waiting = self.tol / 2, np.arange(len(pool))
         for round_ in range(first_round, _MAX_ROUNDS):
+            if round_ - first_round >= _NEWTON_ROUNDS:  # what they do not solve is left to slower ways
+                pool.takes_newton_steps = False
             pool.descend(waiting, accuracy, self.workers)
             found = pool.scan(waiting, self.n_violators << min(round_, 16), accuracy, self.workers)
             is_done = self._note(pool, waiting, found)
@@ -85,7 +95,7 @@ class _Training:
             waiting = waiting[~is_done]
             if len(waiting) == 0:
                 return
-            if round_ < _EVICTING_ROUNDS:
+            if round_ < _EVICTING_ROUNDS and not pool.is_whole:
                 pool.evict()
             if not pool.has_room(len(found.rows)):
                 for part in _halves(pool, waiting, len(found.rows)):
