@@ -33,7 +33,8 @@ from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.problem import F64, Objective
 
 MAX_WIDTH = 640  # columns of rows up to which Newton steps win, see benchmarks/results/training.md
-_SURPLUS = 50.0  # times smaller than `tol` is the duality gap that is aimed at: the last steps are cheap
+_LEAVE = 0.1
+_SURPLUS = 10.0  # times smaller than `tol` is the duality gap that is aimed at: the last steps are cheap
 _STIFFER = 4.0  # times, from stage to stage
 _FIRST_REACH = 0.05  # of the margin: a first stage moves a dual by its size where a score is off by so much
 _OWN_STIFFER = 64.0  # times, for the only positive
@@ -46,9 +47,14 @@ _CALL = 3e6  # products of numbers that take as long as what surrounds a direct 
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order, but infinities stay what they are
 
 
-def descend_newton(share: Share, weights: F32, objective: Objective, tol: float) -> F64:
-    """Optimise a share from `weights` (n, d + 1) to `tol`; returns the violation that is left, (n,)."""
-    return _Descent(share, weights, objective, tol).run()
+def descend_newton(share: Share, weights: F32, objective: Objective, tol: float) -> tuple[F64, F64, F64]:
+    """Optimise a share from `weights` (n, d + 1) to `tol`.
+
+    Returns the weights, the squared lengths of those that the duals add up to, (n,), and the violation left, (n,).
+    """
+    descent = _Descent(share, weights, objective, tol)
+    descent.run()
+    return descent.weights, descent.dual_squares, descent.violations
 
 
 @dataclass
@@ -78,8 +84,8 @@ class _Descent:
         self.own_targets = share.own_targets.astype(np.float64)
         self.longest = math.sqrt(max(_longest_square(share.rows), _longest_square(share.positives), 1e-30))
         n = len(weights)
-        self.violations, self.is_done = np.full(n, np.inf), np.zeros(n, dtype=np.bool_)
-        self.slopes = np.empty_like(share.targets)
+        self.violations, self.dual_squares, self.is_done = np.full(n, np.inf), np.zeros(n), np.zeros(n, dtype=np.bool_)
+        self.slopes, self.off = np.empty_like(share.targets), np.zeros(n)
         self.mean = _MeanMatrix(share.rows)
         c, own_c = objective.negative_cost, objective.positive_cost
         if objective.is_squared:
@@ -92,7 +98,7 @@ class _Descent:
             self.stiffness = _typical(share.duals, c) / _FIRST_REACH
             self.own_stiffness = _OWN_STIFFER * self.stiffness
 
-    def run(self) -> F64:
+    def run(self) -> None:
         """Stage after stage until all exemplars are done."""
         for _ in range(1 if self.objective.is_squared else _MAX_STAGES):
             active = np.flatnonzero(~self.is_done)
@@ -100,8 +106,8 @@ class _Descent:
             self._stage(active)
             if self.is_done.all():
                 break
-            self.stiffness, self.own_stiffness = _STIFFER * self.stiffness, _STIFFER * self.own_stiffness
-        return self.violations
+            if (self.off[~self.is_done] > self.tol / 4).any():
+                self.stiffness, self.own_stiffness = _STIFFER * self.stiffness, _STIFFER * self.own_stiffness
 
     def _stage(self, active: NDArray[np.intp]) -> None:
         """Newton steps with one stiffness; exemplars leave when their gradient is small enough."""
@@ -149,8 +155,12 @@ class _Descent:
             violation = np.maximum(worst, own_gap) + error
             is_done = (violation <= self.tol) & (gap <= self.tol / _SURPLUS * primal)
             off = np.maximum(moved / self.stiffness, np.abs(point.own - self.own_base[active]) / self.own_stiffness)
-            leaves = is_done | (error <= np.maximum(off, self.tol / 8))
+            is_near = (error <= off) | (norms**2 / 2 <= _LEAVE * facts[:, 0])
+            leaves = is_done | (is_near & (off > self.tol / 4)) | (error <= self.tol / 8)
+            self.off[active] = off
         ends = leaves | is_last
+        summed = self.weights[active] - point.gradient
+        self.dual_squares[active] = _dot(summed, summed)
         for k in np.flatnonzero(ends):
             j = active[k]
             self.violations[j], self.is_done[j] = violation[k], is_done[k]

@@ -55,6 +55,7 @@ class Pool:
         self.rows = np.empty((0, d + 1), dtype=np.float32)
         self.duals = np.empty((n, 0), dtype=np.float32)
         self.own = np.zeros(n, dtype=np.float32)
+        self.dual_squares = np.zeros(n)  # squared lengths of the weights that duals add up to
         self.residual = np.zeros(n)  # violation that the last descent left inside the pool
         square = max(_longest_square(self.positives), float(problem.squares.max(initial=0)))
         is_steep = problem.objective.is_squared and amplification(problem.objective, square) > _STEEP
@@ -137,7 +138,7 @@ class Pool:
         square = np.einsum("nd,nd->n", weights, weights)
         missing = margins.positives[waiting] - np.einsum("nd,nd->n", weights, self.positives[waiting])
         primal = square / 2 + o.positive_cost * o.loss(missing) + o.negative_cost * found.loss
-        dual = self._gain(waiting) - square / 2
+        dual = self._gain(waiting) - self.dual_squares[waiting] / 2
         gap = np.maximum(primal - dual, 0) / np.maximum(primal, np.finfo(np.float64).tiny)
         return primal, gap, np.maximum(found.worst, self.residual[waiting])
 
@@ -195,13 +196,16 @@ class Pool:
             chosen = waiting[first:last]
             share = self._share(chosen, rows)
             if self.takes_newton_steps:
-                left = descend_newton(share, self.weights[chosen], objective, tol)
+                weights, squares, left = descend_newton(share, self.weights[chosen], objective, tol)
             elif objective.is_squared:
                 left = descend_squared(share, self.weights[chosen], objective, tol, self.inverse)
             else:
                 left = descend_hinge(share, objective, tol)
             self.duals[chosen], self.own[chosen], self.residual[chosen] = share.duals, share.own, left
-            self._add_up(chosen)
+            if self.takes_newton_steps:
+                self.weights[chosen], self.dual_squares[chosen] = weights, squares
+            else:
+                self._add_up(chosen)
 
         size = min(self._batch(len(self.rows)), -(-len(waiting) // workers.n))
         if self.is_whole and self.takes_newton_steps:
@@ -218,6 +222,7 @@ class Pool:
         """State of some of the exemplars, without rows."""
         part = Pool(self.problem.part(chosen), self.members[chosen], self.budget, self.n_threads)
         part.weights, part.own, part.residual = self.weights[chosen], self.own[chosen], self.residual[chosen]
+        part.dual_squares, part.takes_newton_steps = self.dual_squares[chosen], self.takes_newton_steps
         duals = self.duals[chosen]
         kept = np.flatnonzero((duals > 0).any(axis=0))
         kept = kept[np.argsort(self.indices[kept])]  # as rows are read
@@ -265,6 +270,8 @@ class Pool:
     def _add_up(self, chosen: NDArray[np.intp]) -> None:
         """Weights from duals."""
         self.weights[chosen] = self.own[chosen, None] * self.positives[chosen] - combine(self.duals[chosen], self.rows)
+        weights = self.weights[chosen].astype(np.float64)
+        self.dual_squares[chosen] = np.einsum("nd,nd->n", weights, weights)
 
     def _begin_at(self, start: Start) -> None:
         """Weights to start from: Newton steps correct duals that do not add up to them, a descent of duals cannot."""
