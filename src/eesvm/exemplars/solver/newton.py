@@ -36,9 +36,11 @@ MAX_WIDTH = 640  # columns of rows up to which Newton steps win, see benchmarks/
 _LEAVE = 0.1
 _SURPLUS = 10.0  # times smaller than `tol` is the duality gap that is aimed at: the last steps are cheap
 _STIFFER = 4.0  # times, from stage to stage
-_FIRST_REACH = 0.05  # of the margin: a first stage moves a dual by its size where a score is off by so much
+_MAX_STIFFNESS = 2e4  # times the squared length of a row: more is too much for scores in float32
+_FIRST_REACH = 0.0125  # of the margin: a first stage moves a dual by its size where a score is off by so much
+_SHARED = 2.0  # sum of duals that share a margin, about
 _OWN_STIFFER = 64.0  # times, for the only positive
-_MAX_STAGES, _MAX_STEPS = 14, 30
+_MAX_STAGES, _MAX_STEPS = 24, 40
 _FORCING = 0.2  # how far a step solves its Newton equation
 _MAX_CONJUGATE, _MANY_CONJUGATE = 40, 6  # directions per step; more than this ask for a new mean matrix
 _SAMPLE = 16  # rows per column are enough for it
@@ -95,7 +97,7 @@ class _Descent:
         else:
             self.base, self.own_base = share.duals, share.own.astype(np.float64)
             self.cap, self.own_cap = np.float32(c), float(np.float32(own_c))
-            self.stiffness = _typical(share.duals, c) / _FIRST_REACH
+            self.stiffness = min(_typical(share.duals, c) / _FIRST_REACH, _MAX_STIFFNESS / self.longest**2)
             self.own_stiffness = _OWN_STIFFER * self.stiffness
 
     def run(self) -> None:
@@ -103,21 +105,23 @@ class _Descent:
         for _ in range(1 if self.objective.is_squared else _MAX_STAGES):
             active = np.flatnonzero(~self.is_done)
             self.slopes[active] = self.share.targets[active] + self._scores(self.weights[active])
-            self._stage(active)
+            is_finished = self._stage(active)
             if self.is_done.all():
                 break
-            if (self.off[~self.is_done] > self.tol / 4).any():
-                self.stiffness, self.own_stiffness = _STIFFER * self.stiffness, _STIFFER * self.own_stiffness
+            if is_finished and (self.off[~self.is_done] > self.tol / 4).any():
+                self.stiffness = min(_STIFFER * self.stiffness, _MAX_STIFFNESS / self.longest**2)
+                self.own_stiffness = _OWN_STIFFER * self.stiffness
 
-    def _stage(self, active: NDArray[np.intp]) -> None:
-        """Newton steps with one stiffness; exemplars leave when their gradient is small enough."""
+    def _stage(self, active: NDArray[np.intp]) -> bool:
+        """Newton steps with one stiffness; exemplars leave when their gradient is small enough. Whether all have."""
         for step in range(_MAX_STEPS):
             point, leaves = self._look(active, is_last=step == _MAX_STEPS - 1)
             active, point = active[~leaves], point.part(~leaves)
             if len(active) == 0:
-                return
+                return step < _MAX_STEPS - 1
             direction = self._direction(active, point)
             self._move(active, point, direction)
+        return False
 
     def _look(self, active: NDArray[np.intp], is_last: bool) -> tuple[_Point, NDArray[np.bool_]]:
         """The point where the active exemplars are, and which of them have finished the stage, or everything."""
@@ -156,7 +160,7 @@ class _Descent:
             is_done = (violation <= self.tol) & (gap <= self.tol / _SURPLUS * primal)
             off = np.maximum(moved / self.stiffness, np.abs(point.own - self.own_base[active]) / self.own_stiffness)
             is_near = (error <= off) | (norms**2 / 2 <= _LEAVE * facts[:, 0])
-            leaves = is_done | (is_near & (off > self.tol / 4)) | (error <= self.tol / 8)
+            leaves = is_done | (is_near & ((off > self.tol / 4) | (error <= self.tol / 2))) | (error <= self.tol / 8)
             self.off[active] = off
         ends = leaves | is_last
         summed = self.weights[active] - point.gradient
@@ -181,9 +185,9 @@ class _Descent:
     def _direct(self, active: NDArray[np.intp], point: _Point) -> F64:
         """Each exemplar's equation, solved in the smaller of its dimensions and its rows."""
         directions = np.empty_like(point.gradient)
-        root, own_root = np.float32(math.sqrt(self.stiffness)), np.float32(math.sqrt(self.own_stiffness))
+        root, own_root = math.sqrt(self.stiffness), math.sqrt(self.own_stiffness)
         for k, j in enumerate(active):
-            rows = root * self.share.rows[point.is_between[k]]
+            rows = root * self.share.rows[point.is_between[k]].astype(np.float64)
             if point.is_own_between[k]:
                 rows = np.concatenate([rows, own_root * self.share.positives[j : j + 1]])
             directions[k] = _solve(rows, -point.gradient[k])
@@ -274,19 +278,19 @@ class _MeanMatrix:
 
 
 def _typical(duals: F32, cap: float) -> float:
-    """The size of the duals that matter; without any, what they would be if all rows shared a margin."""
-    total = float(duals.sum(dtype=np.float64))
-    if total > 0:
-        return max(float(np.einsum("np,np->", duals, duals, dtype=np.float64)) / total, 1e-30)
-    return min(cap, 2 * _FIRST_REACH / max(duals.shape[1], 1))
+    """The size of duals that many rows share: of those there are, but no more than if all rows shared a margin."""
+    total, most = float(duals.sum(dtype=np.float64)), min(cap, _SHARED / max(duals.shape[1], 1))
+    if total == 0:
+        return most * _FIRST_REACH  # nothing is known, and every score is off by the whole margin
+    return max(min(most, float(np.einsum("np,np->", duals, duals, dtype=np.float64)) / total), 1e-30)
 
 
-def _solve(rows: F32, target: F64) -> F64:
+def _solve(rows: F64, target: F64) -> F64:
     """x with (I + rows' rows) x = target."""
     if len(rows) == 0:
         return target
     is_wide = rows.shape[0] < rows.shape[1]
-    products = (rows @ rows.T if is_wide else rows.T @ rows).astype(np.float64)
+    products = rows @ rows.T if is_wide else rows.T @ rows
     products[np.diag_indices(len(products))] += 1
     factors = linalg.cho_factor(products, lower=True, overwrite_a=True, check_finite=False)
     if is_wide:
