@@ -36,7 +36,7 @@ MAX_WIDTH = 640  # columns of rows up to which Newton steps win, see benchmarks/
 _LEAVE = 0.1
 _SURPLUS = 10.0  # times smaller than `tol` is the duality gap that is aimed at: the last steps are cheap
 _STIFFER = 4.0  # times, from stage to stage
-_MAX_STIFFNESS = 2e4  # times the squared length of a row: more is too much for scores in float32
+MAX_STIFFNESS = 2e4  # times the squared length of a row: more is too much for scores in float32
 _FIRST_REACH = 0.0125  # of the margin: a first stage moves a dual by its size where a score is off by so much
 _SHARED = 2.0  # sum of duals that share a margin, about
 _OWN_STIFFER = 64.0  # times, for the only positive
@@ -97,7 +97,7 @@ class _Descent:
         else:
             self.base, self.own_base = share.duals, share.own.astype(np.float64)
             self.cap, self.own_cap = np.float32(c), float(np.float32(own_c))
-            self.stiffness = min(_typical(share.duals, c) / _FIRST_REACH, _MAX_STIFFNESS / self.longest**2)
+            self.stiffness = min(_typical(share.duals, c) / _FIRST_REACH, MAX_STIFFNESS / self.longest**2)
             self.own_stiffness = _OWN_STIFFER * self.stiffness
 
     def run(self) -> None:
@@ -109,7 +109,7 @@ class _Descent:
             if self.is_done.all():
                 break
             if is_finished and (self.off[~self.is_done] > self.tol / 4).any():
-                self.stiffness = min(_STIFFER * self.stiffness, _MAX_STIFFNESS / self.longest**2)
+                self.stiffness = min(_STIFFER * self.stiffness, MAX_STIFFNESS / self.longest**2)
                 self.own_stiffness = _OWN_STIFFER * self.stiffness
 
     def _stage(self, active: NDArray[np.intp]) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from eesvm._support.threads import Workers
 from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.hinge import Share, combine, descend_hinge, floats_of_a_part
-from eesvm.exemplars.solver.newton import MAX_WIDTH, descend_newton
+from eesvm.exemplars.solver.newton import MAX_STIFFNESS, MAX_WIDTH, descend_newton
 from eesvm.exemplars.solver.problem import F64, Budget, Integers, TrainingProblem
 from eesvm.exemplars.solver.scan import MAX_ROWS, Look, Scan, scan
 from eesvm.exemplars.solver.squared_hinge import amplification, descend_squared, mean_hessian_inverse
@@ -58,11 +58,10 @@ class Pool:
         self.dual_squares = np.zeros(n)  # squared lengths of the weights that duals add up to
         self.residual = np.zeros(n)  # violation that the last descent left inside the pool
         square = max(_longest_square(self.positives), float(problem.squares.max(initial=0)))
-        is_steep = problem.objective.is_squared and amplification(problem.objective, square) > _STEEP
-        self.dtype = np.dtype(np.float64 if is_steep else np.float32)  # of descents
+        self.longest_square, self.takes_newton_steps = square, d < MAX_WIDTH
+        self.dtype = self._dtype()  # of descents
         self.inverse: F32 | None = None  # preconditioner for the squared hinge, and the support it is for
         self.inverted_support = 0.0
-        self.takes_newton_steps = d < MAX_WIDTH
 
     def __len__(self) -> int:
         return len(self.members)
@@ -218,11 +217,27 @@ class Pool:
         """Whether all negatives are in the pool."""
         return len(self.indices) == self.problem.negatives.shape[0]
 
+    def give_up_newton_steps(self) -> None:
+        """Go on with the descents that are for any number of dimensions."""
+        self.takes_newton_steps = False
+        self.dtype = self._dtype()
+
+    def _dtype(self) -> np.dtype[Any]:
+        """float64 where the squared hinge is too steep for float32; Newton steps keep the positive in float64 anyway."""
+        objective = self.problem.objective
+        if self.takes_newton_steps:
+            is_steep = 2 * objective.negative_cost * self.longest_square > MAX_STIFFNESS
+        else:
+            is_steep = amplification(objective, self.longest_square) > _STEEP
+        return np.dtype(np.float64 if objective.is_squared and is_steep else np.float32)
+
     def _part(self, chosen: NDArray[np.intp]) -> Pool:
         """State of some of the exemplars, without rows."""
         part = Pool(self.problem.part(chosen), self.members[chosen], self.budget, self.n_threads)
         part.weights, part.own, part.residual = self.weights[chosen], self.own[chosen], self.residual[chosen]
-        part.dual_squares, part.takes_newton_steps = self.dual_squares[chosen], self.takes_newton_steps
+        part.dual_squares = self.dual_squares[chosen]
+        if not self.takes_newton_steps:
+            part.give_up_newton_steps()
         duals = self.duals[chosen]
         kept = np.flatnonzero((duals > 0).any(axis=0))
         kept = kept[np.argsort(self.indices[kept])]  # as rows are read

@@ -87,7 +87,7 @@ class _Training:
         accuracy, waiting = self.tol / 2, np.arange(len(pool))
         for round_ in range(first_round, _MAX_ROUNDS):
             if round_ - first_round >= _NEWTON_ROUNDS:  # what they do not solve is left to slower ways
-                pool.takes_newton_steps = False
+                pool.give_up_newton_steps()
             pool.descend(waiting, accuracy, self.workers)
             found = pool.scan(waiting, self.n_violators << min(round_, 16), accuracy, self.workers)
             is_done = self._note(pool, waiting, found)
