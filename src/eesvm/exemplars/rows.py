@@ -166,6 +166,13 @@ def as_rows(values: Any, name: str) -> Rows:
     return ArrayRows(_table(values, name))
 
 
+def held_in_memory(rows: Rows) -> F32 | None:
+    """The table itself where it is one array of float32 in memory."""
+    if isinstance(rows, ArrayRows) and rows.values.dtype == np.float32 and not isinstance(rows.values, np.memmap):
+        return _float32(rows.values) if rows.values.flags.c_contiguous else None
+    return None
+
+
 def as_float32(values: Any, name: str) -> F32:
     """`values` as a float32 table whose rows have been checked; no copy where it is one already.
 

@@ -50,7 +50,7 @@ _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order, but infiniti
 
 
 def descend_newton(share: Share, weights: F32, objective: Objective, tol: float) -> tuple[F64, F64, F64]:
-    """Optimise a share from `weights` (n, d + 1) to `tol`.
+    """Optimise a share from `weights` (n, d + 1) to `tol`; its rows (P, d) are without the column of the bias.
 
     Returns the weights, the squared lengths of those that the duals add up to, (n,), and the violation left, (n,).
     """
@@ -84,14 +84,17 @@ class _Descent:
         self.weights = weights.astype(np.float64)
         self.positives = share.positives.astype(np.float64)
         self.own_targets = share.own_targets.astype(np.float64)
-        self.longest = math.sqrt(max(_longest_square(share.rows), _longest_square(share.positives), 1e-30))
+        square = _longest_square(share.rows) + objective.bias_multiplier**2
+        self.longest = math.sqrt(max(square, _longest_square(share.positives), 1e-30))
         n = len(weights)
         self.violations, self.dual_squares, self.is_done = np.full(n, np.inf), np.zeros(n), np.zeros(n, dtype=np.bool_)
         self.slopes, self.off = np.empty_like(share.targets), np.zeros(n)
-        self.mean = _MeanMatrix(share.rows)
+        step = max(1, len(share.rows) // (_SAMPLE * weights.shape[1]))
+        self.mean = _MeanMatrix(self._augmented(share.rows[::step]).astype(np.float32), step)
         c, own_c = objective.negative_cost, objective.positive_cost
         if objective.is_squared:
-            self.base, self.own_base = np.zeros_like(share.duals), np.zeros(n)
+            share.duals[:] = 0
+            self.base, self.own_base = share.duals, np.zeros(n)
             self.cap, self.own_cap = np.float32(np.inf), np.inf
             self.stiffness, self.own_stiffness = 2 * c, 2 * own_c
         else:
@@ -116,7 +119,8 @@ class _Descent:
         """Newton steps with one stiffness; exemplars leave when their gradient is small enough. Whether all have."""
         for step in range(_MAX_STEPS):
             point, leaves = self._look(active, is_last=step == _MAX_STEPS - 1)
-            active, point = active[~leaves], point.part(~leaves)
+            if leaves.any():
+                active, point = active[~leaves], point.part(~leaves)
             if len(active) == 0:
                 return step < _MAX_STEPS - 1
             direction = self._direction(active, point)
@@ -135,7 +139,7 @@ class _Descent:
         raw = self.own_base[active] + self.own_stiffness * slopes
         own = np.clip(raw, 0, self.own_cap)
         is_own_between = (raw > 0) & (raw < self.own_cap)
-        gradient = self.weights[active] - own[:, None] * self.positives[active] + duals @ share.rows
+        gradient = self.weights[active] - own[:, None] * self.positives[active] + self._sums(duals)
         point = _Point(duals, is_between, own, is_own_between, slopes, gradient, float(facts[:, 3].mean()))
         leaves = self._leave(active, point, facts, is_last)
         return point, leaves
@@ -175,7 +179,7 @@ class _Descent:
 
     def _direction(self, active: NDArray[np.intp], point: _Point) -> F64:
         """Newton's, or nearly."""
-        n_rows, width = self.share.rows.shape
+        n_rows, width = len(self.share.rows), self.weights.shape[1]
         small = min(point.n_between, width)
         direct = 2 * small * point.n_between * width + small**3 + _CALL
         if direct < 4 * n_rows * width * self.mean.n_expected:
@@ -187,9 +191,9 @@ class _Descent:
         directions = np.empty_like(point.gradient)
         root, own_root = math.sqrt(self.stiffness), math.sqrt(self.own_stiffness)
         for k, j in enumerate(active):
-            rows = root * self.share.rows[point.is_between[k]].astype(np.float64)
+            rows = root * self._augmented(self.share.rows[point.is_between[k]])
             if point.is_own_between[k]:
-                rows = np.concatenate([rows, own_root * self.share.positives[j : j + 1]])
+                rows = np.concatenate([rows, own_root * self.positives[j : j + 1]])
             directions[k] = _solve(rows, -point.gradient[k])
         return directions
 
@@ -230,7 +234,7 @@ class _Descent:
         """The matrices of the Newton equations, without the positives, times `search`."""
         scores = self._scores(search)
         _mask(scores, is_between, left, np.float32(self.stiffness))
-        return np.asarray(search + scores @ self.share.rows)
+        return search + self._sums(scores)
 
     def _move(self, active: NDArray[np.intp], point: _Point, direction: F64) -> None:
         """Go along the directions to where the criterion is about lowest; in place: weights, slopes."""
@@ -246,19 +250,32 @@ class _Descent:
         )  # fmt: skip
         self.weights[active] = weights + lengths[:, None] * direction
 
-    def _scores(self, weights: F64) -> F32:
-        return weights.astype(self.share.rows.dtype) @ self.share.rows.T
+    def _scores(self, weights: F64) -> NDArray[Any]:
+        """(m, P) products of weights and rows."""
+        narrow = weights.astype(self.share.rows.dtype)
+        scores = narrow[:, :-1] @ self.share.rows.T
+        scores += narrow[:, -1:] * narrow.dtype.type(self.objective.bias_multiplier)
+        return scores
+
+    def _sums(self, duals: NDArray[Any]) -> F64:
+        """(m, d + 1) sums of rows."""
+        sums = np.empty((len(duals), self.weights.shape[1]))
+        sums[:, :-1] = duals @ self.share.rows
+        sums[:, -1] = self.objective.bias_multiplier * duals.sum(axis=1, dtype=np.float64)
+        return sums
+
+    def _augmented(self, rows: NDArray[Any]) -> F64:
+        return np.concatenate([rows, np.full((len(rows), 1), self.objective.bias_multiplier)], axis=1, dtype=np.float64)
 
 
 class _MeanMatrix:
     """The mean over exemplars of sum of x x' over rows between their bounds, from a sample of them, and an inverse."""
 
-    def __init__(self, rows: F32) -> None:
-        self.rows = rows
-        self.step = max(1, len(rows) // (_SAMPLE * rows.shape[1]))
-        self.shares = np.zeros(len(rows[:: self.step]), dtype=np.float32)
-        self.products, self.stiffness = np.zeros((rows.shape[1], rows.shape[1])), 0.0
-        self.inverse = np.eye(rows.shape[1])
+    def __init__(self, sample: F32, step: int) -> None:
+        self.sample, self.step = sample, step
+        width = sample.shape[1]
+        self.shares = np.zeros(len(sample), dtype=np.float32)
+        self.products, self.inverse, self.stiffness = np.zeros((width, width)), np.eye(width), 0.0
         self.n_expected = 4  # products that conjugate gradients will take
 
     def follow(self, is_between: NDArray[np.bool_], stiffness: float) -> None:
@@ -267,7 +284,7 @@ class _MeanMatrix:
         change = float(np.abs(shares - self.shares).sum())
         is_old = change > _REFRESH * float(self.shares.sum()) and self.n_expected > _MANY_CONJUGATE
         if self.stiffness == 0 or is_old:
-            weighted = self.rows[:: self.step] * np.sqrt(self.step * shares[:, None])
+            weighted = self.sample * np.sqrt(self.step * shares[:, None])
             self.products, self.shares = (weighted.T @ weighted).astype(np.float64), shares
         elif stiffness == self.stiffness:
             return

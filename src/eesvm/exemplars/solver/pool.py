@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.threads import Workers
-from eesvm.exemplars.rows import F32
+from eesvm.exemplars.rows import F32, held_in_memory
 from eesvm.exemplars.solver.hinge import Share, combine, descend_hinge, floats_of_a_part
 from eesvm.exemplars.solver.newton import MAX_STIFFNESS, MAX_WIDTH, descend_newton
 from eesvm.exemplars.solver.problem import F64, Budget, Integers, TrainingProblem
@@ -26,6 +26,7 @@ _BATCH_ARRAYS = 9  # of (batch, pool) that a descent holds
 _WORTH_INVERTING = 16  # dimensions per exemplar, at most, for a common preconditioner to pay
 _STEEP = 500.0  # amplification of errors from which on the squared hinge is descended in float64
 _OUTDATED = 0.1  # change of the mean support after which it is computed again
+_NEWTON_ARRAYS = 7  # of (batch, pool) that Newton steps hold
 _NEWTON_BATCH, _LEAST_NEWTON_BATCH = 32, 4  # exemplars whose Newton steps are taken together
 _PLANNED_THREADS = 4  # at least, so that batches are the same for fewer
 
@@ -111,9 +112,10 @@ class Pool:
     def hold_everything(self, start: Start | None) -> None:
         """Take in all negatives."""
         n, (n_rows, width) = len(self), self.problem.negatives.shape
-        self.rows = np.full((n_rows, width + 1), self.problem.objective.bias_multiplier, dtype=np.float32)
-        for first, block in self.problem.negatives.blocks(MAX_ROWS):
-            self.rows[first : first + len(block), :-1] = block
+        held = held_in_memory(self.problem.negatives)
+        self.rows = np.empty((n_rows, width), dtype=np.float32) if held is None else held  # without the bias
+        for first, block in self.problem.negatives.blocks(MAX_ROWS) if held is None else ():
+            self.rows[first : first + len(block)] = block
         self.indices, self.is_pooled[:] = np.arange(n_rows), True
         self.duals = np.zeros((n, n_rows), dtype=np.float32)
         if start is not None:
@@ -190,6 +192,8 @@ class Pool:
         if objective.is_squared and not self.takes_newton_steps and self._pays_to_invert(len(waiting)):
             self._precondition(waiting)
         rows = self.rows.astype(self.dtype, copy=False)
+        if self.takes_newton_steps:
+            rows = rows[:, : self.positives.shape[1] - 1]
 
         def work(first: int, last: int) -> None:
             chosen = waiting[first:last]
@@ -221,6 +225,8 @@ class Pool:
         """Go on with the descents that are for any number of dimensions."""
         self.takes_newton_steps = False
         self.dtype = self._dtype()
+        if self.rows.shape[1] < self.positives.shape[1]:
+            self.rows = _augmented(self.rows, self.problem.objective.bias_multiplier)
 
     def _dtype(self) -> np.dtype[Any]:
         """float64 where the squared hinge is too steep for float32; Newton steps keep the positive in float64 anyway."""
@@ -298,10 +304,11 @@ class Pool:
     def _whole_batch(self) -> int:
         """Exemplars whose Newton steps over all negatives fit into the budget together."""
         n, n_rows, width = len(self), self.problem.negatives.shape[0], self.positives.shape[1]
-        doubled = 3 if self.dtype == np.float64 else 1
-        kept = 4 * n_rows * (doubled * width + n) + 4 * (4 * n * width + self._scan_rows(n) * (n + width) + 6 * width**2)
+        doubled = 2 if self.dtype == np.float64 else 1
+        copies = (held_in_memory(self.problem.negatives) is None) + 2 * (doubled - 1)
+        kept = 4 * n_rows * (copies * width + n) + 4 * (4 * n * width + self._scan_rows(n) * (n + width) + 6 * width**2)
         left = self.budget.n_bytes - kept
-        fitting = left // (4 * doubled * _BATCH_ARRAYS * n_rows * max(self.n_threads, _PLANNED_THREADS))
+        fitting = left // (4 * doubled * _NEWTON_ARRAYS * n_rows * max(self.n_threads, _PLANNED_THREADS))
         return max(0, min(_NEWTON_BATCH, fitting))
 
     def _batch(self, n_pool: int) -> int:
