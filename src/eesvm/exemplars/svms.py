@@ -104,7 +104,8 @@ class ExemplarSVMs(LinearExemplars):
     violation_ : (E,) the largest violation of an optimality condition, in units of the margin.
     n_support_ : (E,) supporting negatives.
     n_scans_ : (E,) looks at all negatives until the exemplar was done.
-    added_ : negatives that were taken into consideration after each look, over all exemplars.
+    added_ : negatives that were taken into consideration after each look, over all exemplars; where all were from the
+        beginning, those that support any.
     converged_ : (E,) bool, whether `tol` was reached.
     """
 

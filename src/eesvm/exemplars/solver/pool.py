@@ -104,9 +104,14 @@ class Pool:
         self.own[:] = start.own
         self._begin_at(start)
 
-    @property
-    def can_hold_everything(self) -> bool:
-        """Whether all negatives may be in the pool from the beginning: no look at them finds anything new then."""
+    def can_hold_everything(self, n_least: int) -> bool:
+        """Whether all negatives may be in the pool from the beginning: no look at them finds anything new then.
+
+        A strict budget that would not do for a pool of `n_least` is left to say so.
+        """
+        n_least = min(n_least, self.problem.negatives.shape[0])
+        if self.budget.is_strict and self.n_bytes(n_least) > self.budget.n_bytes:
+            return False
         return self.takes_newton_steps and self._whole_batch() >= min(_LEAST_NEWTON_BATCH, len(self))
 
     def hold_everything(self, start: Start | None) -> None:

@@ -66,11 +66,11 @@ class _Training:
 
     def begin(self, pool: Pool, start: Start | None) -> None:
         """Train the exemplars of an empty pool, in as many parts as the memory asks for."""
-        if pool.can_hold_everything:
+        if pool.can_hold_everything(self.n_violators):
             pool.hold_everything(start)
-            self.added[0] += len(pool.indices)
             self.pool_size = max(self.pool_size, len(pool.indices))
             self.run(pool, 0)
+            self.added[0] += int((pool.duals > 0).any(axis=0).sum())
             return
         n_first = self.n_violators if start is None else len(start.indices)
         n_first = min(n_first, pool.problem.negatives.shape[0])
