@@ -32,7 +32,7 @@ from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.problem import F64, Objective
 
-MAX_WIDTH = 640  # columns of rows up to which Newton steps win, see benchmarks/results/training.md
+MAX_WIDTH = 1536  # columns of rows up to which matrices of that size are worth their time
 _LEAVE = 0.1
 _SURPLUS = 10.0  # times smaller than `tol` is the duality gap that is aimed at: the last steps are cheap
 _STIFFER = 4.0  # times, from stage to stage

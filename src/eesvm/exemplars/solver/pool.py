@@ -44,7 +44,14 @@ class Start:
 class Pool:
     """State of the exemplars of a problem; `members` are their numbers among all that are trained."""
 
-    def __init__(self, problem: TrainingProblem, members: NDArray[np.intp], budget: Budget, n_threads: int) -> None:
+    def __init__(
+        self,
+        problem: TrainingProblem,
+        members: NDArray[np.intp],
+        budget: Budget,
+        n_threads: int,
+        takes_newton_steps: bool = True,
+    ) -> None:
         multiplier = problem.objective.bias_multiplier
         n, d = problem.positives.shape
         self.problem, self.members = problem, members
@@ -59,7 +66,7 @@ class Pool:
         self.dual_squares = np.zeros(n)  # squared lengths of the weights that duals add up to
         self.residual = np.zeros(n)  # violation that the last descent left inside the pool
         square = max(_longest_square(self.positives), float(problem.squares.max(initial=0)))
-        self.longest_square, self.takes_newton_steps = square, d < MAX_WIDTH
+        self.longest_square, self.takes_newton_steps = square, takes_newton_steps and d < MAX_WIDTH
         self.dtype = self._dtype()  # of descents
         self.inverse: F32 | None = None  # preconditioner for the squared hinge, and the support it is for
         self.inverted_support = 0.0
@@ -244,11 +251,10 @@ class Pool:
 
     def _part(self, chosen: NDArray[np.intp]) -> Pool:
         """State of some of the exemplars, without rows."""
-        part = Pool(self.problem.part(chosen), self.members[chosen], self.budget, self.n_threads)
+        newton = self.takes_newton_steps
+        part = Pool(self.problem.part(chosen), self.members[chosen], self.budget, self.n_threads, newton)
         part.weights, part.own, part.residual = self.weights[chosen], self.own[chosen], self.residual[chosen]
         part.dual_squares = self.dual_squares[chosen]
-        if not self.takes_newton_steps:
-            part.give_up_newton_steps()
         duals = self.duals[chosen]
         kept = np.flatnonzero((duals > 0).any(axis=0))
         kept = kept[np.argsort(self.indices[kept])]  # as rows are read

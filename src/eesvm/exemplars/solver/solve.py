@@ -31,6 +31,7 @@ _NEWTON_ROUNDS = 20  # in which Newton steps may be taken
 _LEAST_TOL = 1e-6  # of a descent; float32 has no more
 _FEW = 8  # exemplars that are not worth a common start
 _COMMON_TOL = 1e-2  # of that start
+_MANY, _LEAST_MANY = 0.2, 200  # share of the negatives, and number, from which on they are better taken all at once
 _COMPANY = 2  # times what the mean exemplar needs are allowed for many, where the budget is not strict
 
 Progress = Callable[[int, int], object]
@@ -40,14 +41,14 @@ def solve_together(
     problem: TrainingProblem, tol: float, budget: Budget, workers: Workers, progress: Progress | None = None
 ) -> Solution:
     """Train all exemplars of a problem; `progress` receives (exemplars done, scans so far)."""
-    n = len(problem.positives)
-    start = None
-    if n >= _FEW and (problem.has_alike_exemplars or problem.positives.shape[1] < MAX_WIDTH):
-        start, n_bytes = _common_start(problem, max(tol, _COMMON_TOL), budget, workers)
+    n, d = problem.positives.shape
+    start, takes_newton_steps = None, d < MAX_WIDTH
+    if n >= _FEW and (problem.has_alike_exemplars or takes_newton_steps):
+        start, n_bytes, takes_newton_steps = _common_start(problem, max(tol, _COMMON_TOL), budget, workers)
         if not budget.is_strict:  # splitting exemplars does not save what they have in common
             budget = Budget(max(budget.n_bytes, _COMPANY * n_bytes), is_strict=False)
     training = _Training(problem, tol, workers, progress)
-    training.begin(Pool(problem, np.arange(n), budget, workers.n), start)
+    training.begin(Pool(problem, np.arange(n), budget, workers.n, takes_newton_steps), start)
     return training.solution()
 
 
@@ -63,6 +64,7 @@ class _Training:
         self.n_violators = max(_FIRST_VIOLATORS, _FIRST_ROWS // n)
         self.added: Counter[int] = Counter()
         self.pool_size = self.n_looks = 0
+        self.most_added: int | None = None  # negatives, beyond which `run` gives up
 
     def begin(self, pool: Pool, start: Start | None) -> None:
         """Train the exemplars of an empty pool, in as many parts as the memory asks for."""
@@ -70,7 +72,6 @@ class _Training:
             pool.hold_everything(start)
             self.pool_size = max(self.pool_size, len(pool.indices))
             self.run(pool, 0)
-            self.added[0] += int((pool.duals > 0).any(axis=0).sum())
             return
         n_first = self.n_violators if start is None else len(start.indices)
         n_first = min(n_first, pool.problem.negatives.shape[0])
@@ -89,6 +90,8 @@ class _Training:
             if round_ - first_round >= _NEWTON_ROUNDS:  # what they do not solve is left to slower ways
                 pool.give_up_newton_steps()
             pool.descend(waiting, accuracy, self.workers)
+            if pool.is_whole and round_ == 0:
+                self.added[0] += int((pool.duals > 0).any(axis=0).sum())
             found = pool.scan(waiting, self.n_violators << min(round_, 16), accuracy, self.workers)
             is_done = self._note(pool, waiting, found)
             self._keep(pool, waiting[is_done])
@@ -104,9 +107,16 @@ class _Training:
             pool.add(found.rows)
             self.added[round_] += len(found.rows)
             self.pool_size = max(self.pool_size, len(pool.indices))
+            if self.gives_up:
+                break
             if len(found.rows) == 0:  # many violations that are small add up to a gap that is not
                 accuracy = max(accuracy / 4, _LEAST_TOL)
         self._keep(pool, waiting)
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether more negatives were taken in than is worth while."""
+        return self.most_added is not None and sum(self.added.values()) > self.most_added
 
     def solution(self) -> Solution:
         added = tuple(self.added[k] for k in range(max(self.added, default=-1) + 1))
@@ -157,12 +167,31 @@ def _halves(pool: Pool, waiting: NDArray[np.intp], n_new: int) -> Iterator[Pool]
         part.release()
 
 
-def _common_start(problem: TrainingProblem, tol: float, budget: Budget, workers: Workers) -> tuple[Start, int]:
-    """The negatives and duals of the mean exemplar, trained, and the memory that its pool took."""
+def _common_start(
+    problem: TrainingProblem, tol: float, budget: Budget, workers: Workers
+) -> tuple[Start | None, int, bool]:
+    """What all exemplars can start from, if anything, the memory that it took, and whether to take Newton steps.
+
+    One exemplar tells: where few negatives have to be looked at closely, descents over a small pool win, else Newton
+    steps over all of them. It is the mean one where exemplars are alike, and the others start from it; else the first.
+    Newton steps always start from the mean one.
+    """
+    mean, first = _mean_problem(problem), problem.part(np.arange(1))
+    pool = Pool(mean if problem.has_alike_exemplars else first, np.arange(1), budget, workers.n, takes_newton_steps=False)
+    training = _Training(pool.problem, tol, workers, None)
+    if problem.positives.shape[1] < MAX_WIDTH:
+        training.most_added = max(_LEAST_MANY, int(_MANY * problem.negatives.shape[0]))
+    training.begin(pool, None)
+    if not training.gives_up:
+        return (pool.as_start(), pool.n_bytes(0), False) if problem.has_alike_exemplars else (None, 0, False)
+    pool = Pool(mean, np.arange(1), budget, workers.n)
+    _Training(mean, tol, workers, None).begin(pool, None)
+    return pool.as_start(), 0 if pool.is_whole else pool.n_bytes(0), True
+
+
+def _mean_problem(problem: TrainingProblem) -> TrainingProblem:
+    """The same for the mean exemplar, which is of no group."""
     mean = problem.positives.mean(axis=0, keepdims=True)
     margins = Margins(problem.margins.positives.mean(keepdims=True), problem.margins.negatives)
     nobody = np.array([problem.negative_groups.min() - 1])
-    alone = replace(problem, positives=mean, margins=margins, positive_groups=nobody)
-    pool = Pool(alone, np.arange(1), budget, workers.n)
-    _Training(alone, tol, workers, None).begin(pool, None)
-    return pool.as_start(), pool.n_bytes(0)
+    return replace(problem, positives=mean, margins=margins, positive_groups=nobody)
