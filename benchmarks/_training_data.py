@@ -18,8 +18,8 @@ from eesvm.exemplars.mining import overlap_with
 from eesvm.windows import propose_dataset
 
 DATA = ROOT.parent / "shared" / "data"  # outside the repository, skipped where absent
-CLASSES = {"voc2007": ("train", "person"), "pets_voc": ("trainval", "cat")}  # split, class
-_IMAGES, _WINDOWS, _NEGATIVES, _EXEMPLARS = 120, 400, 20_000, 60
+CLASSES = {"voc2007": ("train", "person", 120, 400), "pets_voc": ("trainval", "cat", 56, 420)}  # images, windows each
+_NEGATIVES, _EXEMPLARS = 20_000, 60
 
 
 def real_sets() -> list[str]:
@@ -51,17 +51,18 @@ def gaussian_rows(n_exemplars: int, n_negatives: int, n_dimensions: int, seed: i
 
 def _described(name: str, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Exemplars and negatives as the network describes them."""
-    (split, class_name), kept = CLASSES[name], folder / f"{name}_described.npz"
+    (split, class_name, n_images, n_windows), kept = CLASSES[name], folder / f"{name}_described.npz"
     if not kept.exists():
         images = list(datasets.open_dataset(DATA / name, split=split))
-        chosen = np.sort(np.random.default_rng(0).permutation(len(images))[:_IMAGES])
+        chosen = np.sort(np.random.default_rng(0).permutation(len(images))[:n_images])
         images = [images[k] for k in chosen]
-        windows = list(propose_dataset(images, include_ground_truth=True, mode="fast", max_windows=_WINDOWS, n_jobs=1))
+        options = {"include_ground_truth": True, "mode": "fast", "max_windows": n_windows}
+        windows = list(propose_dataset(images, n_jobs=1, **options))
         exemplars, negatives = [], []
         for image, item in zip(images, describe_dataset(images, windows, make_descriptor()), strict=True):
             own = [instance.box for instance in image.instances if instance.class_name == class_name]
-            is_object = np.array([k >= 0 and image.instances[k].class_name == class_name for k in item.windows.instance])
-            exemplars.append(item.descriptors[is_object])
+            names = np.array([image.instances[k].class_name if k >= 0 else "" for k in item.windows.instance])
+            exemplars.append(item.descriptors[names == class_name])
             far = overlap_with(item.windows.boxes, np.reshape(own, (-1, 4))) <= 0.2
             negatives.append(item.descriptors[far])
         exemplars, negatives = np.concatenate(exemplars), np.concatenate(negatives)

@@ -3,7 +3,9 @@
 Writes benchmarks/results/training.md. Descriptors are generated: rectified, of low rank with noise, 1,280 numbers of
 mean length 20. Loops are measured on a few exemplars and scaled to all of them, which the tables say. Every training
 runs in a process of its own, so that its peak memory is its own. About five minutes on two cores; `--large` adds
-2,000 exemplars x 200,000 negatives and takes some more, `--small` is a quick look whether everything runs.
+2,000 exemplars x 200,000 negatives and takes some more, `--small` is a quick look whether everything runs. `--real FOLDER`
+measures descriptors of photographs instead, kept in that folder, and replaces the page's section on them; some 20 minutes,
+which `--dimensions` cuts into pieces.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
 from _common import RESULTS, forget_peak, held_memory, machine, markdown
+from _training_real import measure, section
 from eesvm import ExemplarSVMs
 from eesvm.exemplars.scoring import score_windows
 
@@ -30,6 +33,7 @@ SETTINGS = {
     "squared hinge, C 1e-4": {"C": 1e-4, "loss": "squared_hinge"},
     "original code: hinge, C 0.01, positive weight 50": {"C": 0.01, "positive_weight": 50.0},
 }
+REAL_TITLE = "Descriptors of photographs"
 TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 
 
@@ -49,10 +53,17 @@ def main() -> None:
     parser.add_argument("--only-large", action="store_true", help="nothing but that, printed and not written")
     parser.add_argument("--small", action="store_true", help="a tenth of everything, printed and not written")
     parser.add_argument("--few", type=int, default=4, help="exemplars on which the loops are measured (4)")
+    parser.add_argument("--real", type=Path, help="measure photographs; a folder for their descriptors")
+    parser.add_argument("--dimensions", type=int, help="with --real: only tables of so many dimensions")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         print(json.dumps(train_here(**json.loads(arguments.child))))
+        return
+    if arguments.real:
+        kept = arguments.real / "training_real.jsonl"
+        measure(arguments.real, kept, arguments.dimensions)
+        replace_section(REAL_TITLE, f"{machine()}. {section(kept)}")
         return
     size = Size(50, 2000, 256) if arguments.small else Size(500, 20_000)
     sections = []
@@ -70,6 +81,13 @@ def main() -> None:
         RESULTS.mkdir(parents=True, exist_ok=True)
         (RESULTS / "training.md").write_text(text)
     print(text)
+
+
+def replace_section(title: str, body: str) -> None:
+    """Put a section at the end of the page, in place of what it had under that title."""
+    page = RESULTS / "training.md"
+    before = page.read_text().split(f"## {title}")[0].rstrip()
+    page.write_text(f"{before}\n\n## {title}\n\n{body}\n")
 
 
 def comparison(size: Size, few: int) -> str:
