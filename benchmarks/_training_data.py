@@ -41,7 +41,9 @@ def real_rows(name: str, n_dimensions: int, folder: Path) -> tuple[np.ndarray, n
         return stored["exemplars"], stored["negatives"]
 
 
-def gaussian_rows(n_exemplars: int, n_negatives: int, n_dimensions: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def gaussian_rows(
+    n_exemplars: int, n_negatives: int, n_dimensions: int, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Gaussian rows whose standard deviations fall from 2 to 0.1 over the dimensions."""
     random = np.random.default_rng(seed)
     scale = np.geomspace(2, 0.1, n_dimensions)

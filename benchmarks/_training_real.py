@@ -37,7 +37,11 @@ class Case:
 def cases() -> list[Case]:
     """All of 128 dimensions, fewer costs and exemplars where a loop takes long."""
     found = [Case("Gaussian", 60, 400, "hinge", 1e-3, 10.0)]
-    sizes = [("voc2007", 60, 128, ALL_C), ("pets_voc", 18, 128, (1e-5, 1e-3, 1e-1)), ("voc2007", 60, 256, (1e-5, 1e-3, 1e-1))]
+    sizes = [
+        ("voc2007", 60, 128, ALL_C),
+        ("pets_voc", 18, 128, (1e-5, 1e-3, 1e-1)),
+        ("voc2007", 60, 256, (1e-5, 1e-3, 1e-1)),
+    ]
     sizes += [("voc2007", 30, 512, (1e-5, 1e-3, 1.0)), ("voc2007", 20, 1280, (1e-5, 1e-3))]
     for name, n, d, costs in sizes:
         if name in real_sets():

@@ -133,7 +133,15 @@ class _Descent:
         duals = np.empty((len(active), share.rows.shape[0]), dtype=share.rows.dtype)
         is_between, facts = np.empty(duals.shape, dtype=np.bool_), np.empty((len(active), 5))
         _evaluate(
-            self.slopes, self.base, active, np.float32(self.stiffness), self.cap, o.negative_cost, duals, is_between, facts
+            self.slopes,
+            self.base,
+            active,
+            np.float32(self.stiffness),
+            self.cap,
+            o.negative_cost,
+            duals,
+            is_between,
+            facts,
         )
         slopes = self.own_targets[active] - _dot(self.weights[active], self.positives[active])
         raw = self.own_base[active] + self.own_stiffness * slopes
@@ -242,7 +250,9 @@ class _Descent:
         own_change = -_dot(direction, self.positives[active])
         weights = self.weights[active]
         own = np.stack([self.own_base[active], point.own_slopes, own_change], axis=1)
-        along = np.stack([_dot(point.gradient, direction), _dot(weights, direction), _dot(direction, direction)], axis=1)
+        along = np.stack(
+            [_dot(point.gradient, direction), _dot(weights, direction), _dot(direction, direction)], axis=1
+        )
         lengths = np.empty(len(active))
         _search(
             self.slopes, self.base, active, change, own, along,

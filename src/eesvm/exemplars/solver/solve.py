@@ -27,7 +27,7 @@ _FIRST_VIOLATORS = 8  # per exemplar, in the first scan; twice as many in every 
 _FIRST_ROWS = 256  # at least, where there are few exemplars
 _EVICTING_ROUNDS = 8
 _MAX_ROUNDS = 60
-_NEWTON_ROUNDS = 20  # in which Newton steps may be taken
+_NEWTON_ROUNDS = 3  # in which Newton steps may be taken
 _LEAST_TOL = 1e-6  # of a descent; float32 has no more
 _FEW = 8  # exemplars that are not worth a common start
 _COMMON_TOL = 1e-2  # of that start
@@ -177,7 +177,9 @@ def _common_start(
     Newton steps always start from the mean one.
     """
     mean, first = _mean_problem(problem), problem.part(np.arange(1))
-    pool = Pool(mean if problem.has_alike_exemplars else first, np.arange(1), budget, workers.n, takes_newton_steps=False)
+    pool = Pool(
+        mean if problem.has_alike_exemplars else first, np.arange(1), budget, workers.n, takes_newton_steps=False
+    )
     training = _Training(pool.problem, tol, workers, None)
     if problem.positives.shape[1] < MAX_WIDTH:
         training.most_added = max(_LEAST_MANY, int(_MANY * problem.negatives.shape[0]))

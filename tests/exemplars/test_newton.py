@@ -1,0 +1,247 @@
+"""Newton steps over all negatives: as good as slow references on all kinds of tables, with gaps that hold."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from eesvm import ExemplarSVMs
+from eesvm._support.threads import workers
+from eesvm.exemplars.rows import ArrayRows, PartedRows, held_in_memory
+from eesvm.exemplars.solver import Budget, Margins, Objective, TrainingProblem
+from eesvm.exemplars.solver import newton as newton_module
+from eesvm.exemplars.solver import solve as solve_module
+from eesvm.exemplars.solver.hinge import Share
+from eesvm.exemplars.solver.newton import descend_newton
+from eesvm.exemplars.solver.pool import Pool
+from helpers.reference_svm import coordinate_descent, liblinear, objective, relu_features
+
+LOSSES = ["hinge", "squared_hinge"]
+BUDGET = Budget(1 << 28)
+
+
+def centred(n_exemplars, n_negatives, d, seed=0, length=20.0):
+    """Rows like those of a PCA: centred, with a falling spectrum, exemplars among the negatives."""
+    random = np.random.default_rng(seed)
+    rows = random.standard_normal((n_exemplars + n_negatives, d)) * np.geomspace(2, 0.1, d)
+    rows = (rows * (length / np.linalg.norm(rows, axis=1).mean())).astype(np.float32)
+    return rows[:n_exemplars], rows[n_exemplars:]
+
+
+def make_share(positives, negatives, multiplier=1.0):
+    n, m = len(positives), len(negatives)
+    own = np.concatenate([positives, np.full((n, 1), multiplier)], axis=1).astype(np.float32)
+    ones = np.ones((n, m), dtype=np.float32)
+    zeros = np.zeros((n, m), dtype=np.float32)
+    return Share(negatives, ones, own, np.ones(n, dtype=np.float32), zeros, np.zeros(n, dtype=np.float32))
+
+
+def newton(positives, negatives, C, positive_weight, squared, multiplier=1.0, tol=5e-4):
+    """(weights, gap, violation) of each exemplar, the gap by plain numpy from weights and duals."""
+    share = make_share(positives, negatives, multiplier)
+    start = np.zeros((len(positives), positives.shape[1] + 1), dtype=np.float32)
+    o = Objective(C * positive_weight, C, squared, multiplier)
+    weights, squares, violations = descend_newton(share, start, o, tol)
+    rows = np.concatenate([negatives, np.full((len(negatives), 1), multiplier)], axis=1).astype(np.float64)
+    duals, own = share.duals.astype(np.float64), share.own.astype(np.float64)
+    added = own[:, None] * share.positives.astype(np.float64) - duals @ rows
+    np.testing.assert_allclose((added**2).sum(axis=1), squares, rtol=1e-3, atol=1e-3)
+    gain = duals.sum(axis=1) + own
+    if squared:
+        gain -= (duals**2).sum(axis=1) / (4 * C) + own**2 / (4 * C * positive_weight)
+    lower = gain - (added**2).sum(axis=1) / 2
+    values = np.array(
+        [
+            objective(w[:-1], w[-1] * multiplier, x, negatives, C, positive_weight, squared, multiplier)
+            for w, x in zip(weights, positives, strict=True)
+        ]
+    )
+    if not squared:
+        assert (duals <= np.float32(C)).all()
+    assert (duals >= 0).all()
+    return values, lower, violations
+
+
+@pytest.mark.parametrize("squared", [False, True], ids=LOSSES)
+@pytest.mark.parametrize("C", [1e-5, 1e-3, 1e-1, 1.0])
+@pytest.mark.parametrize("positive_weight", [1.0, 50.0])
+def test_the_duality_gap_closes_by_plain_numpy(squared, C, positive_weight):
+    for kind in (centred, relu_features):
+        values, lower, violations = newton(*kind(6, 700, 24), C, positive_weight, squared)
+        assert (values - lower <= 1e-3 * values).all()
+        assert (lower <= values * (1 + 1e-6)).all()
+        assert (violations <= 5e-4).all()
+
+
+ODD_TABLES = {
+    "repeated rows": lambda x: np.concatenate([x[:40]] * 5),
+    "rows of zeros": lambda x: np.where(np.arange(len(x))[:, None] % 3 == 0, np.float32(0), x),
+    "constant columns": lambda x: np.where(np.arange(x.shape[1]) % 2 == 0, np.float32(1.5), x),
+    "columns of zeros": lambda x: np.where(np.arange(x.shape[1]) % 2 == 0, np.float32(0), x),
+    "fewer rows than columns": lambda x: x[:7],
+    "one row": lambda x: x[:1],
+    "a row that is far longer": lambda x: np.where(np.arange(len(x))[:, None] == 3, 5 * x, x),
+    "tiny rows": lambda x: x * np.float32(1e-3),
+}
+
+
+@pytest.mark.parametrize("squared", [False, True], ids=LOSSES)
+@pytest.mark.parametrize("name", ODD_TABLES)
+def test_odd_tables(name, squared):
+    positives, negatives = centred(5, 200, 12)
+    negatives = np.ascontiguousarray(ODD_TABLES[name](negatives))
+    for C, multiplier in ((1e-6, 1.0), (1e-2, 0.0), (1e-2, 10.0), (0.3, 1.0)):
+        values, lower, _ = newton(positives, negatives, C, 3.0, squared, multiplier)
+        assert (values - lower <= 1e-3 * values + 1e-9).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", ODD_TABLES)
+def test_a_large_cost_on_odd_tables(name, loss):
+    """Newton steps alone do not always get there; the whole training does."""
+    positives, negatives = centred(5, 200, 12)
+    svms = ExemplarSVMs(10.0, 3.0, loss).fit(positives, np.ascontiguousarray(ODD_TABLES[name](negatives)))
+    assert svms.converged_.all()
+
+
+def test_hundreds_of_small_problems_are_as_good_as_coordinate_descent():
+    random = np.random.default_rng(0)
+    for _ in range(150):
+        d, m = int(random.integers(1, 7)), int(random.integers(1, 30))
+        table = np.round(random.standard_normal((m + 2, d)) * random.choice([0.5, 3.0]), 1).astype(np.float32)
+        C, squared = float(10 ** random.uniform(-4, 0.5)), bool(random.integers(2))
+        values, lower, _ = newton(table[:2], table[2:], C, 2.0, squared)
+        for j in range(2):
+            best = coordinate_descent(table[j], table[2:], C, 2.0, squared, n=400)
+            best = objective(*best, table[j], table[2:], C, 2.0, squared)
+            assert values[j] <= best * 1.001 + 1e-7
+            assert lower[j] <= best * (1 + 1e-5) + 1e-7
+
+
+def test_the_hinge_agrees_with_a_quadratic_programme():
+    positives, negatives = centred(3, 60, 8)
+    values, _, _ = newton(positives, negatives, 0.02, 10.0, False)
+    for x, value in zip(positives, values, strict=True):
+        rows = np.concatenate([x[None], -negatives]).astype(np.float64)
+        rows = np.concatenate([rows, np.array([[1.0]] + [[-1.0]] * 60)], axis=1)
+        caps = np.array([0.2] + [0.02] * 60)
+        dual = minimize(
+            lambda v, rows=rows: ((v @ rows) @ (v @ rows)) / 2 - v.sum(),
+            np.zeros(61),
+            jac=lambda v, rows=rows: rows @ (v @ rows) - 1,
+            bounds=[(0, c) for c in caps],
+            method="L-BFGS-B",
+            options={"maxiter": 20_000, "maxfun": 200_000, "ftol": 1e-14, "gtol": 1e-9},
+        )
+        assert value == pytest.approx(-dual.fun, rel=1e-3)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(("C", "positive_weight"), [(1e-4, 1.0), (1e-2, 50.0), (1.0, 1.0)])
+def test_both_ways_to_train_give_the_same_criterion(loss, C, positive_weight, monkeypatch):
+    positives, negatives = centred(10, 900, 16)
+    found = ExemplarSVMs(C, positive_weight, loss).fit(positives, negatives)
+    monkeypatch.setattr(solve_module, "MAX_WIDTH", 0)
+    monkeypatch.setattr("eesvm.exemplars.solver.pool.MAX_WIDTH", 0)
+    other = ExemplarSVMs(C, positive_weight, loss).fit(positives, negatives)
+    assert found.converged_.all()
+    np.testing.assert_allclose(found.objective_, other.objective_, rtol=1e-3)
+    assert (found.objective_ * (1 - found.gap_) <= other.objective_ * (1 + 1e-6)).all()  # lower bounds are such
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_liblinear_is_not_better(loss):
+    positives, negatives = centred(9, 1500, 20)
+    for C, weight in ((1e-4, 50.0), (1e-2, 50.0), (1e-2, 1.0)):
+        svms = ExemplarSVMs(C, weight, loss).fit(positives, negatives)
+        for j in (0, 5):
+            case = positives[j], negatives, C, weight, loss == "squared_hinge"
+            best = objective(*liblinear(*case), *case)
+            assert objective(svms.coef_[j], svms.intercept_[j], *case) <= best * (1 + 2e-4)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_same_bits_for_any_number_of_threads(loss):
+    positives, negatives = centred(70, 1200, 16)
+    for C, weight in ((1e-4, 1.0), (1e-2, 50.0)):
+        one = ExemplarSVMs(C, weight, loss, n_jobs=1).fit(positives, negatives)
+        for n_jobs in (2, 3, 4):
+            other = ExemplarSVMs(C, weight, loss, n_jobs=n_jobs).fit(positives, negatives)
+            np.testing.assert_array_equal(one.coef_, other.coef_)
+            np.testing.assert_array_equal(one.intercept_, other.intercept_)
+            np.testing.assert_allclose(one.objective_, other.objective_, rtol=1e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_groups_and_priors(loss):
+    positives, negatives = centred(9, 300, 10)
+    own, others = np.arange(9) % 3, np.arange(300) % 4
+    prior = np.full(10, 0.02), -0.3
+    svms = ExemplarSVMs(1e-2, 5.0, loss, prior=prior).fit(positives, negatives, own, others)
+    assert svms.converged_.all()
+    for j in range(9):
+        case = positives[j], negatives[others != own[j]], 1e-2, 5.0, loss == "squared_hinge", 1.0, prior
+        best = objective(*coordinate_descent(*case, n=800), *case)
+        assert objective(svms.coef_[j], svms.intercept_[j], *case) <= best * 1.001
+
+
+def test_a_table_in_memory_is_read_where_it_lies():
+    positives, negatives = centred(8, 400, 10)
+    assert held_in_memory(ArrayRows(negatives)) is negatives
+    assert held_in_memory(ArrayRows(negatives.astype(np.float64))) is None
+    assert held_in_memory(ArrayRows(negatives[:, ::2])) is None
+    assert held_in_memory(PartedRows([negatives])) is None
+    expected = ExemplarSVMs(1e-3).fit(positives, negatives)
+    for other in (negatives.astype(np.float64), PartedRows([negatives[:150], negatives[150:]])):
+        np.testing.assert_array_equal(ExemplarSVMs(1e-3).fit(positives, other).coef_, expected.coef_)
+
+
+@pytest.mark.parametrize(("kind", "is_dense"), [(centred, True), (relu_features, False)])
+def test_one_exemplar_tells_which_way_wins(kind, is_dense, monkeypatch):
+    positives, negatives = kind(12, 4000, 32)
+    pools = []
+    kept = Pool.evidence
+
+    def spy(pool, waiting, found):
+        pools.append(pool)
+        return kept(pool, waiting, found)
+
+    monkeypatch.setattr(Pool, "evidence", spy)
+    ExemplarSVMs(1e-3).fit(positives, negatives)
+    last = pools[-1]
+    assert last.takes_newton_steps == last.is_whole == is_dense
+
+
+def test_what_newton_steps_do_not_solve_is_left_to_others(monkeypatch):
+    monkeypatch.setattr(newton_module, "_MAX_STAGES", 1)
+    monkeypatch.setattr(solve_module, "_NEWTON_ROUNDS", 1)
+    positives, negatives = centred(4, 300, 12)
+    for loss in LOSSES:
+        svms = ExemplarSVMs(1e-2, 50.0, loss).fit(positives, negatives)
+        assert svms.converged_.all()
+
+
+def test_a_direct_solution_is_one():
+    random = np.random.default_rng(0)
+    for n in (0, 3, 8, 20):
+        rows, target = random.standard_normal((n, 8)), random.standard_normal(8)
+        found = newton_module._solve(rows, target)
+        np.testing.assert_allclose(found + rows.T @ (rows @ found), target, atol=1e-10)
+
+
+def test_a_pool_of_everything_is_not_made_where_the_budget_forbids():
+    positives, negatives = centred(20, 2000, 16)
+    own = np.full(20, -1), np.zeros(2000, dtype=np.int64)
+    problem = TrainingProblem(
+        positives,
+        ArrayRows(negatives),
+        Objective(0.1, 0.01, False, 1.0),
+        Margins(np.ones(20), np.ones(2000)),
+        np.einsum("nd,nd->n", negatives, negatives),
+        *own,
+    )
+    assert Pool(problem, np.arange(20), BUDGET, 1).can_hold_everything(8)
+    assert not Pool(problem, np.arange(20), Budget(500_000), 1).can_hold_everything(8)
+    with workers(1) as threads:
+        small = solve_module.solve_together(problem, 1e-3, Budget(1_500_000), threads)
+        large = solve_module.solve_together(problem, 1e-3, BUDGET, threads)
+    np.testing.assert_allclose(small.objective, large.objective, rtol=1e-3)
