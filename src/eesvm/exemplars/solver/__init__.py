@@ -6,8 +6,8 @@ For every positive x_j, with augmented rows (x, B) so that B times the last weig
 
     min_w  1/2 |w|^2 + C+ loss(t_j - w.x_j) + C- sum_n loss(t_n + w.x_n)         loss: max(0, .) or its square
 
-Hardly any negative supports any of these SVMs, and they support each other's. So a *pool* of negatives that violate the
-margin of some exemplar is grown until none outside violates one:
+Often hardly any negative supports any of these SVMs, and they support each other's. Then a *pool* of negatives that
+violate the margin of some exemplar is grown until none outside violates one:
 
 1. `scan`: look at all negatives in blocks, keep each exemplar's worst violators, add up its losses. The only step that
    touches all negatives, so they may be streamed from disk.
@@ -15,6 +15,9 @@ margin of some exemplar is grown until none outside violates one:
 3. `solve`: repeat until, for every exemplar, no negative violates its optimality conditions by more than `tol` and the
    duality gap, over all negatives, is at most `tol` of the objective.
 
+Where one exemplar shows that a large part of the negatives has to be looked at closely, as with the centred descriptors
+that a PCA gives, the pool holds all of them from the beginning and `newton` solves the problems of many exemplars at
+once; a scan then certifies them in the same way.
 """
 
 from eesvm.exemplars.solver.problem import LOSSES, Budget, Margins, Objective, Solution, TrainingProblem

@@ -8,13 +8,13 @@ approached in stages (the method of multipliers): with the duals u of the stage 
 
     v = clip(u + z s, 0, C)                    s_n = t_n + w.x_n
 
-are those of a smooth criterion, whose gradient is g = w - (own x_j - sum_n v_n x_n). When g is small enough they become
-the u of the next stage, which is stiffer. At the end g = 0 and v = u, and both say that v is optimal.
+are those of a smooth criterion, whose gradient is g = w - (own x_j - sum_n v_n x_n). When g is small enough they
+become the u of the next stage, which is stiffer. At the end g = 0 and v = u, and both say that v is optimal.
 
-A Newton step solves (I + z sum of x x' over the rows between their bounds) d = -g. Where few rows are between them, that
-is solved for each exemplar directly. Where they are many, they are much the same for all exemplars: conjugate gradients
-with the inverse of the mean of these matrices, to which the exemplar's own positive is added, take a few products. A line
-search on the slope along d, which is a sum over scores and needs no product, makes every step go down.
+A Newton step solves (I + z sum of x x' over the rows between their bounds) d = -g. Where few rows are between them,
+that is solved for each exemplar directly. Where they are many, they are much the same for all exemplars: conjugate
+gradients with the inverse of the mean of these matrices, to which the exemplar's own positive is added, take a few
+products. A line search on the slope along d, a sum over scores that needs no product, makes every step go down.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import linalg
 
-from eesvm._support.compile import kernel
 from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.hinge import Share
+from eesvm.exemplars.solver.newton_kernels import evaluate, mask, search
+from eesvm.exemplars.solver.newton_matrices import MeanMatrix, augmented, solve_directly
 from eesvm.exemplars.solver.problem import F64, Objective
 
 MAX_WIDTH = 1536  # columns of rows up to which matrices of that size are worth their time
-_LEAVE = 0.1
+_LEAVE = 0.1  # of the duality gap that the gradient of a stage may leave behind
 _SURPLUS = 10.0  # times smaller than `tol` is the duality gap that is aimed at: the last steps are cheap
 _STIFFER = 4.0  # times, from stage to stage
 MAX_STIFFNESS = 2e4  # times the squared length of a row: more is too much for scores in float32
@@ -42,11 +42,8 @@ _SHARED = 2.0  # sum of duals that share a margin, about
 _OWN_STIFFER = 64.0  # times, for the only positive
 _MAX_STAGES, _MAX_STEPS = 24, 40
 _FORCING = 0.2  # how far a step solves its Newton equation
-_MAX_CONJUGATE, _MANY_CONJUGATE = 40, 6  # directions per step; more than this ask for a new mean matrix
-_SAMPLE = 16  # rows per column are enough for it
-_REFRESH = 0.05  # and a change of so much of its rows
+_MAX_CONJUGATE = 40  # directions per step
 _CALL = 3e6  # products of numbers that take as long as what surrounds a direct solution
-_REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order, but infinities stay what they are
 
 
 def descend_newton(share: Share, weights: F32, objective: Objective, tol: float) -> tuple[F64, F64, F64]:
@@ -72,8 +69,15 @@ class _Point:
     n_between: float  # mean over exemplars
 
     def part(self, kept: NDArray[np.bool_]) -> _Point:
-        fields = (self.duals, self.is_between, self.own, self.is_own_between, self.own_slopes, self.gradient)
-        return _Point(*(values[kept] for values in fields), self.n_between)  # type: ignore[arg-type]
+        return _Point(
+            self.duals[kept],
+            self.is_between[kept],
+            self.own[kept],
+            self.is_own_between[kept],
+            self.own_slopes[kept],
+            self.gradient[kept],
+            self.n_between,
+        )
 
 
 class _Descent:
@@ -89,8 +93,7 @@ class _Descent:
         n = len(weights)
         self.violations, self.dual_squares, self.is_done = np.full(n, np.inf), np.zeros(n), np.zeros(n, dtype=np.bool_)
         self.slopes, self.off = np.empty_like(share.targets), np.zeros(n)
-        step = max(1, len(share.rows) // (_SAMPLE * weights.shape[1]))
-        self.mean = _MeanMatrix(self._augmented(share.rows[::step]).astype(np.float32), step)
+        self.mean = MeanMatrix(share.rows, objective.bias_multiplier)
         c, own_c = objective.negative_cost, objective.positive_cost
         if objective.is_squared:
             share.duals[:] = 0
@@ -132,7 +135,7 @@ class _Descent:
         o, share = self.objective, self.share
         duals = np.empty((len(active), share.rows.shape[0]), dtype=share.rows.dtype)
         is_between, facts = np.empty(duals.shape, dtype=np.bool_), np.empty((len(active), 5))
-        _evaluate(
+        evaluate(
             self.slopes,
             self.base,
             active,
@@ -167,7 +170,8 @@ class _Descent:
         else:
             primal += o.positive_cost * missing + gap + loss
             gap = gap + o.positive_cost * missing - point.own * point.own_slopes + norms**2 / 2
-            own_gap = np.where(point.own <= 0, missing, np.where(point.is_own_between, np.abs(point.own_slopes), missing - point.own_slopes))  # fmt: skip
+            at_bound = np.where(point.own <= 0, missing, missing - point.own_slopes)
+            own_gap = np.where(point.is_own_between, np.abs(point.own_slopes), at_bound)
             violation = np.maximum(worst, own_gap) + error
             is_done = (violation <= self.tol) & (gap <= self.tol / _SURPLUS * primal)
             off = np.maximum(moved / self.stiffness, np.abs(point.own - self.own_base[active]) / self.own_stiffness)
@@ -199,10 +203,10 @@ class _Descent:
         directions = np.empty_like(point.gradient)
         root, own_root = math.sqrt(self.stiffness), math.sqrt(self.own_stiffness)
         for k, j in enumerate(active):
-            rows = root * self._augmented(self.share.rows[point.is_between[k]])
+            rows = root * augmented(self.share.rows[point.is_between[k]], self.objective.bias_multiplier)
             if point.is_own_between[k]:
                 rows = np.concatenate([rows, own_root * self.positives[j : j + 1]])
-            directions[k] = _solve(rows, -point.gradient[k])
+            directions[k] = solve_directly(rows, -point.gradient[k])
         return directions
 
     def _conjugate(self, active: NDArray[np.intp], point: _Point) -> F64:
@@ -221,28 +225,29 @@ class _Descent:
         goal = np.maximum(_FORCING * norms, self.tol / self.longest / 8)
         left, direction = np.arange(len(active)), np.zeros_like(point.gradient)
         residual = -point.gradient
-        search = precondition(residual, left)
-        energy = _dot(residual, search)
+        towards = precondition(residual, left)
+        energy = _dot(residual, towards)
         for n_products in range(1, _MAX_CONJUGATE + 1):  # noqa: B007  the last one is remembered
-            curved = self._curved(search, left, point.is_between) + (own[left] * _dot(search, positives[left]))[:, None] * positives[left]  # fmt: skip
-            length = _ratio(energy, _dot(search, curved))
-            direction[left] += length[:, None] * search
+            curved = self._curved(towards, left, point.is_between)
+            curved += (own[left] * _dot(towards, positives[left]))[:, None] * positives[left]
+            length = _ratio(energy, _dot(towards, curved))
+            direction[left] += length[:, None] * towards
             residual = residual - length[:, None] * curved
             goes_on = np.linalg.norm(residual, axis=1) > goal[left]
             if not goes_on.any():
                 break
-            left, residual, search, energy = left[goes_on], residual[goes_on], search[goes_on], energy[goes_on]
+            left, residual, towards, energy = left[goes_on], residual[goes_on], towards[goes_on], energy[goes_on]
             flat = precondition(residual, left)
             old, energy = energy, _dot(residual, flat)
-            search = flat + _ratio(energy, old)[:, None] * search
+            towards = flat + _ratio(energy, old)[:, None] * towards
         self.mean.n_expected = n_products
         return direction
 
-    def _curved(self, search: F64, left: NDArray[np.intp], is_between: NDArray[np.bool_]) -> F64:
-        """The matrices of the Newton equations, without the positives, times `search`."""
-        scores = self._scores(search)
-        _mask(scores, is_between, left, np.float32(self.stiffness))
-        return search + self._sums(scores)
+    def _curved(self, towards: F64, left: NDArray[np.intp], is_between: NDArray[np.bool_]) -> F64:
+        """The matrices of the Newton equations, without the positives, times `towards`."""
+        scores = self._scores(towards)
+        mask(scores, is_between, left, np.float32(self.stiffness))
+        return towards + self._sums(scores)
 
     def _move(self, active: NDArray[np.intp], point: _Point, direction: F64) -> None:
         """Go along the directions to where the criterion is about lowest; in place: weights, slopes."""
@@ -254,7 +259,7 @@ class _Descent:
             [_dot(point.gradient, direction), _dot(weights, direction), _dot(direction, direction)], axis=1
         )
         lengths = np.empty(len(active))
-        _search(
+        search(
             self.slopes, self.base, active, change, own, along,
             np.float32(self.stiffness), self.own_stiffness, self.cap, self.own_cap, lengths,
         )  # fmt: skip
@@ -274,35 +279,6 @@ class _Descent:
         sums[:, -1] = self.objective.bias_multiplier * duals.sum(axis=1, dtype=np.float64)
         return sums
 
-    def _augmented(self, rows: NDArray[Any]) -> F64:
-        return np.concatenate([rows, np.full((len(rows), 1), self.objective.bias_multiplier)], axis=1, dtype=np.float64)
-
-
-class _MeanMatrix:
-    """The mean over exemplars of sum of x x' over rows between their bounds, from a sample of them, and an inverse."""
-
-    def __init__(self, sample: F32, step: int) -> None:
-        self.sample, self.step = sample, step
-        width = sample.shape[1]
-        self.shares = np.zeros(len(sample), dtype=np.float32)
-        self.products, self.inverse, self.stiffness = np.zeros((width, width)), np.eye(width), 0.0
-        self.n_expected = 4  # products that conjugate gradients will take
-
-    def follow(self, is_between: NDArray[np.bool_], stiffness: float) -> None:
-        """Be about as the matrices of these exemplars are."""
-        shares = is_between[:, :: self.step].mean(axis=0, dtype=np.float32)
-        change = float(np.abs(shares - self.shares).sum())
-        is_old = change > _REFRESH * float(self.shares.sum()) and self.n_expected > _MANY_CONJUGATE
-        if self.stiffness == 0 or is_old:
-            weighted = self.sample * np.sqrt(self.step * shares[:, None])
-            self.products, self.shares = (weighted.T @ weighted).astype(np.float64), shares
-        elif stiffness == self.stiffness:
-            return
-        self.stiffness = stiffness
-        matrix = stiffness * self.products
-        matrix[np.diag_indices(len(matrix))] += 1
-        self.inverse = linalg.cho_solve(linalg.cho_factor(matrix, overwrite_a=True), np.eye(len(matrix)))
-
 
 def _typical(duals: F32, cap: float) -> float:
     """The size of duals that many rows share: of those there are, but no more than if all rows shared a margin."""
@@ -310,94 +286,6 @@ def _typical(duals: F32, cap: float) -> float:
     if total == 0:
         return most * _FIRST_REACH  # nothing is known, and every score is off by the whole margin
     return max(min(most, float(np.einsum("np,np->", duals, duals, dtype=np.float64)) / total), 1e-30)
-
-
-def _solve(rows: F64, target: F64) -> F64:
-    """x with (I + rows' rows) x = target."""
-    if len(rows) == 0:
-        return target
-    is_wide = rows.shape[0] < rows.shape[1]
-    products = rows @ rows.T if is_wide else rows.T @ rows
-    products[np.diag_indices(len(products))] += 1
-    factors = linalg.cho_factor(products, lower=True, overwrite_a=True, check_finite=False)
-    if is_wide:
-        return np.asarray(target - linalg.cho_solve(factors, rows @ target, check_finite=False) @ rows)
-    return np.asarray(linalg.cho_solve(factors, target, check_finite=False))
-
-
-@kernel(fastmath=_REASSOCIATE)
-def _evaluate(  # type: ignore[no-untyped-def]
-    slopes, base, active, stiffness, cap, cost, duals, is_between, facts
-):
-    """Fill in duals and `is_between`, and facts: of the hinge its gap, the worst violation, and the loss less the gap;
-    of either loss the farthest move from `base` and how many are between their bounds. For the squared hinge the loss."""
-    zero = np.float32(0)
-    for k in range(len(active)):
-        own_slopes, own_base, own_duals, own_between = slopes[active[k]], base[active[k]], duals[k], is_between[k]
-        gap, product, square, worst, moved, n = 0.0, 0.0, 0.0, zero, zero, 0
-        for i in range(len(own_slopes)):
-            s = own_slopes[i]
-            raw = own_base[i] + stiffness * s
-            v = min(max(raw, zero), cap)
-            between = (raw > zero) & (raw < cap)
-            own_between[i] = between
-            own_duals[i] = v
-            n += between
-            short = max(s, zero)
-            off = abs(s) if between else (short if v <= zero else short - s)
-            worst = max(worst, off)
-            moved = max(moved, abs(v - own_base[i]))
-            gap += cost * short
-            square += short * short
-            if v > zero:
-                product += v * s
-        facts[k, 0], facts[k, 1], facts[k, 2], facts[k, 3] = gap - product, worst, moved, n
-        facts[k, 4] = product if cap < np.inf else square
-
-
-@kernel()
-def _mask(scores, is_between, left, stiffness):  # type: ignore[no-untyped-def]
-    """In place: `scores` times the stiffness where a row is between its bounds, else 0."""
-    zero = np.float32(0)
-    for k in range(len(left)):
-        own, between = scores[k], is_between[left[k]]
-        for i in range(len(own)):
-            own[i] = stiffness * own[i] if between[i] else zero
-
-
-@kernel(fastmath=_REASSOCIATE)
-def _slope(slopes, change, base, stiffness, cap, t):  # type: ignore[no-untyped-def]
-    """Of the losses of the negatives, along a direction, after a step of length `t`."""
-    total, zero = 0.0, np.float32(0)
-    for i in range(len(slopes)):
-        total += min(max(base[i] + stiffness * (slopes[i] + t * change[i]), zero), cap) * change[i]
-    return total
-
-
-@kernel()
-def _search(  # type: ignore[no-untyped-def]
-    slopes, base, active, change, own, along, stiffness, own_stiffness, cap, own_cap, lengths
-):
-    """Find steps after which the slope is less than 0.3 of what it was, and take them; in place: slopes, lengths."""
-    for k in range(len(active)):
-        j = active[k]
-        own_base, own_slope, own_change = own[k]
-        first, mixed, square = along[k]
-        low, high, at_low, at_high, t = 0.0, np.inf, first, 0.0, 1.0
-        for _ in range(12):
-            value = mixed + t * square + _slope(slopes[j], change[k], base[j], stiffness, cap, np.float32(t))
-            value += min(max(own_base + own_stiffness * (own_slope + t * own_change), 0.0), own_cap) * own_change
-            if abs(value) <= 0.3 * abs(first):
-                break
-            if value > 0:
-                high, at_high = t, value
-            else:
-                low, at_low = t, value
-            t = 2 * t if high == np.inf else low + (high - low) * min(max(at_low / (at_low - at_high), 0.1), 0.9)
-        lengths[k] = t
-        step, mine, moves = np.float32(t), slopes[j], change[k]
-        for i in range(len(mine)):
-            mine[i] += step * moves[i]
 
 
 def _dot(a: NDArray[Any], b: NDArray[Any]) -> F64:

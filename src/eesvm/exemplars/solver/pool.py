@@ -27,6 +27,7 @@ _WORTH_INVERTING = 16  # dimensions per exemplar, at most, for a common precondi
 _STEEP = 500.0  # amplification of errors from which on the squared hinge is descended in float64
 _OUTDATED = 0.1  # change of the mean support after which it is computed again
 _NEWTON_ARRAYS = 7  # of (batch, pool) that Newton steps hold
+_NEWTON_MATRICES = 5  # of the size of a Newton equation that they hold, in float64
 _NEWTON_BATCH, _LEAST_NEWTON_BATCH = 32, 4  # exemplars whose Newton steps are taken together
 _PLANNED_THREADS = 4  # at least, so that batches are the same for fewer
 
@@ -241,7 +242,7 @@ class Pool:
             self.rows = _augmented(self.rows, self.problem.objective.bias_multiplier)
 
     def _dtype(self) -> np.dtype[Any]:
-        """float64 where the squared hinge is too steep for float32; Newton steps keep the positive in float64 anyway."""
+        """float64 where the squared hinge is too steep for float32; Newton steps keep positives in float64 anyway."""
         objective = self.problem.objective
         if self.takes_newton_steps:
             is_steep = 2 * objective.negative_cost * self.longest_square > MAX_STIFFNESS
@@ -317,9 +318,11 @@ class Pool:
         n, n_rows, width = len(self), self.problem.negatives.shape[0], self.positives.shape[1]
         doubled = 2 if self.dtype == np.float64 else 1
         copies = (held_in_memory(self.problem.negatives) is None) + 2 * (doubled - 1)
-        kept = 4 * n_rows * (copies * width + n) + 4 * (4 * n * width + self._scan_rows(n) * (n + width) + 6 * width**2)
-        left = self.budget.n_bytes - kept
-        fitting = left // (4 * doubled * _NEWTON_ARRAYS * n_rows * max(self.n_threads, _PLANNED_THREADS))
+        kept = 4 * n_rows * (copies * width + n) + 4 * (4 * n * width + self._scan_rows(n) * (n + width))
+        n_threads = max(self.n_threads, _PLANNED_THREADS)
+        if self.budget.is_strict:  # else they come on top
+            kept += 8 * _NEWTON_MATRICES * width**2 * n_threads
+        fitting = (self.budget.n_bytes - kept) // (4 * doubled * _NEWTON_ARRAYS * n_rows * n_threads)
         return max(0, min(_NEWTON_BATCH, fitting))
 
     def _batch(self, n_pool: int) -> int:

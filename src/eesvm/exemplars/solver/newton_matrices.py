@@ -1,0 +1,72 @@
+"""The matrices of Newton equations, I + z sum of x x' over some rows: solved directly, or inverted in the mean.
+
+In: rows, and which of them count for which exemplar. Out: solutions, and a preconditioner that all exemplars share.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from eesvm.exemplars.solver.problem import F64
+
+_MANY_CONJUGATE = 6  # products that ask for a new mean matrix
+_SAMPLE = 16  # rows per column are enough for it
+_REFRESH = 0.05  # and a change of so much of its rows
+_BLOCK_ROWS = 2048
+
+
+class MeanMatrix:
+    """The mean over exemplars of the sum of x x' over rows that count, from a sample of them, and an inverse."""
+
+    def __init__(self, rows: NDArray[Any], bias_multiplier: float) -> None:
+        self.width = rows.shape[1] + 1
+        self.step = max(1, len(rows) // (_SAMPLE * self.width))
+        self.rows, self.bias_multiplier = rows[:: self.step], bias_multiplier
+        self.shares = np.zeros(len(self.rows), dtype=np.float32)
+        self.stiffness = 0.0
+        self.n_expected = 4  # products that conjugate gradients will take
+
+    def follow(self, counts: NDArray[np.bool_], stiffness: float) -> None:
+        """Be about as the matrices of these exemplars are, whose rows count as said, (m, P)."""
+        shares = counts[:, :: self.step].mean(axis=0, dtype=np.float32)
+        change = float(np.abs(shares - self.shares).sum())
+        is_old = change > _REFRESH * float(self.shares.sum()) and self.n_expected > _MANY_CONJUGATE
+        if self.stiffness == 0 or is_old:
+            self.shares = shares
+            self.products = self._add_up()
+        elif stiffness == self.stiffness:
+            return
+        self.stiffness = stiffness
+        matrix = stiffness * self.products
+        matrix[np.diag_indices(self.width)] += 1
+        self.inverse = linalg.cho_solve(linalg.cho_factor(matrix, overwrite_a=True), np.eye(self.width))
+
+    def _add_up(self) -> F64:
+        products = np.zeros((self.width, self.width))
+        for start in range(0, len(self.rows), _BLOCK_ROWS):
+            block = augmented(self.rows[start : start + _BLOCK_ROWS], self.bias_multiplier, np.float32)
+            block *= np.sqrt(self.step * self.shares[start : start + _BLOCK_ROWS, None])
+            products += block.T @ block
+        return products
+
+
+def augmented(rows: NDArray[Any], bias_multiplier: float, dtype: Any = np.float64) -> NDArray[Any]:
+    """Rows with the constant that stands for the bias as a last column."""
+    return np.concatenate([rows, np.full((len(rows), 1), bias_multiplier)], axis=1, dtype=dtype, casting="same_kind")
+
+
+def solve_directly(rows: F64, target: F64) -> F64:
+    """x with (I + rows' rows) x = target."""
+    if len(rows) == 0:
+        return target
+    is_wide = rows.shape[0] < rows.shape[1]
+    products = rows @ rows.T if is_wide else rows.T @ rows
+    products[np.diag_indices(len(products))] += 1
+    factors = linalg.cho_factor(products, lower=True, overwrite_a=True, check_finite=False)
+    if is_wide:
+        return np.asarray(target - linalg.cho_solve(factors, rows @ target, check_finite=False) @ rows)
+    return np.asarray(linalg.cho_solve(factors, target, check_finite=False))
