@@ -112,6 +112,13 @@ class Pool:
         self.own[:] = start.own
         self._begin_at(start)
 
+    @property
+    def is_degenerate(self) -> bool:
+        """Whether more rows lie on the margin of some exemplar than its weights have dimensions."""
+        is_free = (self.duals > 0) & (self.duals < np.float32(self.problem.objective.negative_cost))
+        n_free = np.count_nonzero(is_free, axis=1).max(initial=0)
+        return not self.problem.objective.is_squared and bool(n_free > self.weights.shape[1])
+
     def can_hold_everything(self, n_least: int) -> bool:
         """Whether all negatives may be in the pool from the beginning: no look at them finds anything new then.
 

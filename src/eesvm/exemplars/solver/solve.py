@@ -31,7 +31,7 @@ _NEWTON_ROUNDS = 3  # in which Newton steps may be taken
 _LEAST_TOL = 1e-6  # of a descent; float32 has no more
 _FEW = 8  # exemplars that are not worth a common start
 _COMMON_TOL = 1e-2  # of that start
-_MANY, _LEAST_MANY = 0.2, 200  # share of the negatives, and number, from which on they are better taken all at once
+_MANY, _LEAST_MANY = 0.15, 200  # share of the negatives, and number, from which on they are better taken all at once
 _COMPANY = 2  # times what the mean exemplar needs are allowed for many, where the budget is not strict
 
 Progress = Callable[[int, int], object]
@@ -184,7 +184,7 @@ def _common_start(
     if problem.positives.shape[1] < MAX_WIDTH:
         training.most_added = max(_LEAST_MANY, int(_MANY * problem.negatives.shape[0]))
     training.begin(pool, None)
-    if not training.gives_up:
+    if not training.gives_up and not (training.most_added and pool.is_degenerate):
         return (pool.as_start(), pool.n_bytes(0), False) if problem.has_alike_exemplars else (None, 0, False)
     pool = Pool(mean, np.arange(1), budget, workers.n)
     _Training(mean, tol, workers, None).begin(pool, None)
