@@ -162,7 +162,7 @@ def test_liblinear_is_not_better(loss):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_same_bits_for_any_number_of_threads(loss):
-    positives, negatives = centred(70, 1200, 16)
+    positives, negatives = centred(70, 3000, 16)
     for C, weight in ((1e-4, 1.0), (1e-2, 50.0)):
         one = ExemplarSVMs(C, weight, loss, n_jobs=1).fit(positives, negatives)
         for n_jobs in (2, 3, 4):

@@ -31,7 +31,7 @@ _NEWTON_ROUNDS = 3  # in which Newton steps may be taken
 _LEAST_TOL = 1e-6  # of a descent; float32 has no more
 _FEW = 8  # exemplars that are not worth a common start
 _COMMON_TOL = 1e-2  # of that start
-_MANY, _LEAST_MANY = 0.15, 200  # share of the negatives, and number, from which on they are better taken all at once
+_MANY, _LEAST_MANY = 0.15, 1000  # share of the negatives, and number, from which on they are better taken all at once
 _COMPANY = 2  # times what the mean exemplar needs are allowed for many, where the budget is not strict
 
 Progress = Callable[[int, int], object]
