@@ -81,6 +81,10 @@ MAXIMUM = (
     Rule("joint + sigmoid, across images", "joint-sigmoid", ACROSS),
     Rule("joint + sigmoid, across images, recall 0.95", "joint-sigmoid", FLOOR),
 )
+SHRUNK = tuple(
+    Rule(f"{rule.name}, shrunk", rule.calibrator, {**rule.changes, "calibration.shrink": "auto"})
+    for rule in (MAXIMUM[5], MAXIMUM[2], MAXIMUM[3])
+)
 ACROSS_ONLY = (Rule("joint, across images", "joint", ACROSS),)
 
 
@@ -88,7 +92,7 @@ def pooled(rules: Iterable[Rule]) -> tuple[Rule, ...]:
     return tuple(Rule(f"{r.name}, mean of 5", r.calibrator, {**r.changes, "detection.pooling": 5}) for r in rules)
 
 
-RULES = (*MAXIMUM, *pooled(MAXIMUM[1:]), SINGLE)
+RULES = (*MAXIMUM, *pooled((*MAXIMUM[1:], *SHRUNK)), SINGLE)
 MECHANISM = (MAXIMUM[0], Rule("sigmoid", "sigmoid"), Rule("joint + sigmoid", "joint-sigmoid"), Rule("none", "none"))
 
 
@@ -116,6 +120,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--processes", type=int, default=2, help="classes judged at a time (2)")
     add("--seconds", type=float, default=float("inf"), help="begin no new class after this long")
     add("--device", default="auto")
+    add("--note", default="", help="a sentence for the head of the page: machine, what was left out")
     add("--work", type=Path, default=ROOT / "build" / "voc")
     add("--output", type=Path, default=ROOT / "docs" / "results" / "voc2007.md")
     return parser.parse_args()
@@ -294,7 +299,7 @@ def judge_class(item: dict[str, Any], arguments: argparse.Namespace, deadline: f
     if kind == "exemplars":
         train = with_objects(train, name, int(value))
     trained = train_class(train, name, options.training)
-    scores = score_class(train, trained, options.calibration)
+    scores = score_class(train, trained, options.changed({"calibration.shrink": "auto"}).calibration)
     calibrator_of = calibrators_on_demand(scores, options)
     groups: tuple[Sequence[Rule], ...] = (RULES, ACROSS_ONLY) if kind == "judge" else (MECHANISM,)
     rows = [
@@ -353,7 +358,7 @@ def lines_of(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def write_page(arguments: argparse.Namespace) -> None:
-    text = page(lines_of(arguments), SETTINGS, RULES, ACROSS_ONLY)
+    text = page(lines_of(arguments), wanted(arguments), arguments.note)
     arguments.output.write_text(text)
     print(text)
 
