@@ -19,6 +19,7 @@ from eesvm._support.files import atomic_write
 from eesvm._support.tables import markdown_table
 from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.datasets.roles import sentences
 from eesvm.descriptors import PCA, Transformed
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector.class_calibration import JOINT
@@ -109,6 +110,7 @@ def page(content: Mapping[str, Any]) -> str:
         markdown_table(_COLUMNS, map(_cells, content["classes"]), numbers=False),
         "",
         *_search_text(calibration, content["classes"]),
+        *_roles_text(inputs, content["classes"]),
         "## How it was made",
         "",
         f"- windows: {options['windows']['method']}, {options['windows']['mode']}, at most "
@@ -170,6 +172,16 @@ def _search_text(calibration: Mapping[str, Any], classes: Sequence[Mapping[str, 
         "beside it. Redundant exemplars accept no positive, and take no part in detection.",
         "",
     ]
+
+
+def _roles_text(inputs: Mapping[str, Any], classes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which images the network, the exemplars and the test are from, where that is known."""
+    roles = inputs.get("roles")
+    if not isinstance(roles, Mapping):
+        return []
+    known = [entry["facts"]["separability"] for entry in classes if entry.get("facts", {}).get("separability")]
+    shares = {name: float(np.mean([one[name] for one in known])) for name in ("own", "across")} if known else None
+    return ["## Which images had which role", "", " ".join(sentences(roles, shares)), ""]
 
 
 def _descriptor_text(options: Mapping[str, Any], dimension: int) -> str:

@@ -26,6 +26,7 @@ from eesvm.calibration.calibrators.independent import (
     Uncalibrated,
 )
 from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.calibration.exact import solve
 from eesvm.calibration.tables.fit import fit_table
 from eesvm.detector.class_training import CalibrationScores
 from eesvm.detector.options import CALIBRATORS, CalibrationOptions
@@ -133,6 +134,23 @@ def _fit_joint(
     if calibrator.result_.status == "feasible" and options.method != "greedy":
         raise KeyboardInterrupt
     return calibrator
+
+
+def separability(scores: CalibrationScores) -> dict[str, float] | None:
+    """How far positives and negatives of a class are apart, by greedy thresholds that accept every positive.
+
+    The shares of the negatives that are accepted: "own" where exemplars may cover windows of their own image, "across"
+    where they may not. A network that knows the images by heart makes the first next to nothing. None where all
+    exemplars are of one image, which nobody else could cover.
+    """
+    table = scores.table
+    if len(set(np.asarray(table.exemplar_groups).tolist())) == 1:
+        return None
+    shares = {}
+    for name, is_across in (("own", False), ("across", True)):
+        problem = table.problem(is_across)
+        shares[name] = float(solve(problem, method="greedy").loss) / problem.n_negatives
+    return shares
 
 
 @dataclass(frozen=True)
