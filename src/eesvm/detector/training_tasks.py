@@ -29,7 +29,7 @@ from eesvm.detector.class_training import (
     train_single,
     training_rows,
 )
-from eesvm.detector.options import CalibrationOptions, TrainingOptions, WindowOptions
+from eesvm.detector.options import CalibrationOptions, DetectionOptions, TrainingOptions, WindowOptions
 from eesvm.detector.training_table import DescriptorTable, TrainingWindows, propose_windows
 from eesvm.exemplars.scoring import rows_of_a_block, score_windows
 from eesvm.exemplars.solver import Solution
@@ -92,13 +92,17 @@ def calibration_task(
     bare: BareScores,
     stored: str,
     options: CalibrationOptions,
+    detection: DetectionOptions,
     random_state: int,
     n_jobs: int | None,
     progress: ProgressCallback | None = None,
 ) -> ScoreCalibrator:
     """Fit one calibrator of a class."""
     full = bare.with_scores(np.require(scores, requirements="W"))  # kernels want arrays that could be written to
-    return calibrate_class(full, [stored], options, random_state=random_state, n_jobs=n_jobs, progress=progress)[stored]
+    fitted = calibrate_class(
+        full, [stored], options, detection=detection, random_state=random_state, n_jobs=n_jobs, progress=progress
+    )
+    return fitted[stored]
 
 
 def score_spans(starts: NDArray[np.int64], n_exemplars: int) -> Iterator[tuple[int, int]]:

@@ -201,6 +201,7 @@ class _Calibrators:
                 self.scores,
                 [stored],
                 options.calibration,
+                detection=options.detection,
                 random_state=options.random_state,
                 n_jobs=options.n_jobs,
             )

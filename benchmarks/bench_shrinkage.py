@@ -1,0 +1,292 @@
+"""How far exemplars should have scales of their own: strengths of shrinkage on images left out, and on test images.
+
+    python benchmarks/bench_shrinkage.py measure ../shared/data/voc2007 --own train,val --images 300 -o results.jsonl
+    python benchmarks/bench_shrinkage.py measure ../shared/data/raccoon --images 80 -o results.jsonl
+    python benchmarks/bench_shrinkage.py page results.jsonl -o benchmarks/results/shrinkage.md
+
+Exemplars are those of the default preset, described by the stock network pooled per window; scores are means of the
+five best, boxes as proposed. For joint thresholds, sigmoids and affine scales each strength is judged twice: by
+cross-validation over the training images, which chooses, and on the test images, which judge. Every class is a line of
+the output; classes that are there are not measured again. `--seconds` ends a run early, the same command goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._support.tables import markdown_table
+from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.calibration.calibrators.shrinkage import ShrunkenCalibrator, own_scales
+from eesvm.calibration.problem import any_accepts
+from eesvm.datasets import open_dataset
+from eesvm.descriptors import DescriptorCache
+from eesvm.detector.class_calibration import calibrate_class
+from eesvm.detector.class_training import score_class, train_class
+from eesvm.detector.options import DetectorOptions
+from eesvm.detector.shrinkage import STRENGTHS, highest_elsewhere
+from eesvm.detector.training_table import TrainingWindows, describe_windows, fit_descriptor, propose_windows
+from eesvm.exemplars.scoring import score_windows
+from eesvm.experiments.tables.detections import Rule, RuleResult, judge_rules
+from eesvm.metrics.detections import rank_detections
+from eesvm.metrics.tables import make_tables
+from eesvm.structures import Dataset
+
+KINDS = {"joint": "joint-sigmoid", "sigmoid": "sigmoid", "affine": "affine"}
+MOST_EXEMPLARS, LEAST_IMAGES, LEAST_OBJECTS = 300, 8, 5
+N_BINS = 10  # of a reliability diagram
+CHANGES = {
+    "windows.max_windows": 500,
+    "calibration.max_negatives": 20_000,
+    "calibration.time_limit": 20.0,
+    "calibration.shrink": "auto",
+    "detection.box_regression": False,
+    "n_jobs": 1,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    measuring = verbs.add_parser("measure")
+    measuring.add_argument("data")
+    measuring.add_argument("--own", metavar="TRAIN,TEST", help="splits of the dataset (default: random halves)")
+    measuring.add_argument("--images", type=int, default=100, help="of each half at most")
+    measuring.add_argument("--classes", help="only these")
+    measuring.add_argument("--cache", default=None, help="folder for windows and descriptors")
+    measuring.add_argument("--seconds", type=float, default=np.inf, help="of CPU, after which no class is begun")
+    measuring.add_argument("--seed", type=int, default=0)
+    measuring.add_argument("-o", "--output", required=True)
+    laying = verbs.add_parser("page")
+    laying.add_argument("results")
+    laying.add_argument("-o", "--output", required=True)
+    arguments = parser.parse_args()
+    if arguments.verb == "page":
+        Path(arguments.output).write_text(page(read(arguments.results)), encoding="utf-8")
+    else:
+        sys.exit(measure(arguments))
+
+
+def measure(arguments: argparse.Namespace) -> int:
+    """Measure the classes that are missing; 3 where time was up before the last one."""
+    options = DetectorOptions.make("default", changes=CHANGES)
+    halves = split(arguments)
+    name = halves[0].name + ("" if arguments.seed == 0 else f", seed {arguments.seed}")
+    done = {row["class"] for row in read(arguments.output) if row["data"] == name}
+    tables: tuple[TrainingWindows, TrainingWindows] | None = None
+    for class_name in classes(halves, arguments.classes):
+        if class_name in done:
+            continue
+        if tables is None:
+            tables = described(halves, options, DescriptorCache(arguments.cache))
+        elif time.process_time() > arguments.seconds:
+            return 3
+        started = time.process_time()
+        row = {"data": name, "class": class_name, **of_class(*tables, class_name, options)}
+        row["cpu_seconds"] = round(time.process_time() - started, 1)
+        with open(arguments.output, "a", encoding="utf-8") as handle:
+            handle.write(json.dumps(row) + "\n")
+        print(name, class_name, row["cpu_seconds"], flush=True)
+    return 0
+
+
+def split(arguments: argparse.Namespace) -> tuple[Dataset, Dataset]:
+    whole = open_dataset(arguments.data).annotated()
+    random = np.random.default_rng(arguments.seed)
+    if arguments.own:
+        parts = [[r for r in whole if r.image_id in set(whole.splits[name])] for name in arguments.own.split(",")]
+        parts = [[part[k] for k in random.permutation(len(part))[: arguments.images]] for part in parts]
+    else:
+        order = random.permutation(len(whole))
+        parts = [[whole[k] for k in order[half::2][: arguments.images]] for half in (0, 1)]
+    first, second = (replace(whole, images=tuple(part), splits={}, problems=()) for part in parts)
+    return first, second
+
+
+def classes(halves: tuple[Dataset, Dataset], wanted: str | None) -> list[str]:
+    """Classes with enough images to leave some out, and enough to be judged by."""
+    if wanted:
+        return wanted.split(",")
+    usable = [[i for i in half.instances() if not (i.is_difficult or i.is_crowd)] for half in halves]
+    objects = [Counter(i.class_name for i in half) for half in usable]
+    images = Counter(name for name, _ in {(i.class_name, i.image_id) for i in usable[0]})
+    return [
+        name
+        for name in halves[0].classes
+        if images[name] >= LEAST_IMAGES and objects[0][name] <= MOST_EXEMPLARS and objects[1][name] >= LEAST_OBJECTS
+    ]
+
+
+def described(
+    halves: tuple[Dataset, Dataset], options: DetectorOptions, cache: DescriptorCache
+) -> tuple[TrainingWindows, TrainingWindows]:
+    windows = [list(propose_windows(half, options.windows, 1, True, cache, None, [])) for half in halves]
+    descriptor = fit_descriptor(halves[0], windows[0], options, cache=cache)
+    train, test = (
+        describe_windows(half, own, descriptor, cache=cache, problems=[])
+        for half, own in zip(halves, windows, strict=True)
+    )
+    return train, test
+
+
+def of_class(
+    train: TrainingWindows, test: TrainingWindows, class_name: str, options: DetectorOptions
+) -> dict[str, Any]:
+    """Everything about one class."""
+    trained = train_class(train, class_name, options.training)
+    scores = score_class(train, trained, options.calibration)
+    fitted: dict[str, Any] = calibrate_class(scores, KINDS, options.calibration, detection=options.detection, n_jobs=1)
+    fitted |= calibrate_class(scores, ["none"], options.calibration)
+    plain = {name: copy.copy(one) for name, one in fitted.items()}  # as they are without shrinkage
+    for one in plain.values():
+        for attribute in ("shrunken_", "left_out_"):
+            one.__dict__.pop(attribute, None)
+    rules, calibrators = [Rule("none", "none"), Rule("single SVM", "single-svm")], {"none": fitted["none"]}
+    highest = highest_elsewhere(scores)
+    for stored, name in KINDS.items():
+        scales = own_scales(fitted[stored], highest)
+        calibrators |= {f"{stored}, auto": fitted[stored], f"{stored}, paper": plain[stored]}
+        for strength in STRENGTHS:
+            one = copy.copy(fitted[stored])
+            one.shrunken_ = ShrunkenCalibrator.of(scales, strength, fitted[stored].left_out_.link)
+            calibrators[f"{stored}, {strength:g}"] = one
+        rules += [Rule(key, name) for key in calibrators if key.startswith(f"{stored},")]
+    found = judge_rules(
+        test, class_name, trained.exemplars, trained.single, lambda rule: calibrators[rule.name], options, rules
+    )
+    joint = fitted["joint"]
+    return {
+        "n_exemplars": len(trained.instances),
+        "n_test_objects": found[0].n_objects,
+        "detection_ap": {one.rule: one.detection_ap for one in found},
+        "left_out": {stored: fitted[stored].left_out_.as_dict() for stored in KINDS},
+        "reliability": {
+            rule: reliability(test, next(one for one in found if one.rule == rule))
+            for rule in ("joint, auto", "joint, paper", "sigmoid, auto", "sigmoid, paper")
+        },
+        "recall": recalls(test, class_name, trained.exemplars, joint),
+    }
+
+
+def recalls(test: TrainingWindows, class_name: str, exemplars: Any, joint: JointCalibrator) -> dict[str, float]:
+    """Share of the positive test windows that the thresholds accept: as they are, and lowered as images left out ask."""
+    rows = (test.instance < 0) & (test.overlap(class_name, with_difficult=False) >= 0.5)
+    negatives = (test.instance < 0) & (test.overlap(class_name) <= 0.2)
+    raw = [score_windows(test.descriptors[own], exemplars.coef_, exemplars.intercept_) for own in (rows, negatives)]
+    lowered = joint.thresholds_ - np.float32(joint.left_out_.shift)  # type: ignore[attr-defined]
+    found: dict[str, float] = {"left_out": joint.left_out_.recall}  # type: ignore[attr-defined]
+    for name, thresholds in (("as_searched", joint.thresholds_), ("lowered", lowered)):
+        found[name], found[f"{name}_negatives"] = (float(any_accepts(part, thresholds).mean()) for part in raw)
+    return found
+
+
+def reliability(test: TrainingWindows, result: RuleResult) -> list[list[float]]:
+    """Detections by equal bins of their score: how many, mean score, share that is right."""
+    ranking = rank_detections(make_tables(test.records, result.detections, [result.class_name]), 0.5, "voc10")[0]
+    bins = np.minimum((np.clip(ranking.scores, 0, 1) * N_BINS).astype(int), N_BINS - 1)
+    counts = np.bincount(bins, minlength=N_BINS)
+    sums = [np.bincount(bins, values, minlength=N_BINS) for values in (ranking.scores, ranking.is_hit.astype(float))]
+    return [[int(n), float(score), float(hits)] for n, score, hits in zip(counts, *sums, strict=True)]
+
+
+# The page
+
+
+def read(path: str | Path) -> list[dict[str, Any]]:
+    file = Path(path)
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+
+def page(rows: Sequence[dict[str, Any]]) -> str:
+    names = list(dict.fromkeys(row["data"] for row in rows))
+    cpu = sum(row["cpu_seconds"] for row in rows)
+    parts = [
+        "# Scales of exemplars, drawn together",
+        "Made by `benchmarks/bench_shrinkage.py`: exemplars of the default preset, described by the stock network pooled "
+        "per window, mean of the five best, boxes as proposed, at most 500 windows an image; detection AP by VOC 2010. "
+        "A strength is the share of its own threshold, or slope and offset, that an exemplar keeps; 0 is no calibration. "
+        "Differences to no calibration are means over classes, with 95 % intervals over classes. "
+        f"{len(rows)} classes, {cpu / 60:.0f} minutes of one core after windows and descriptors.",
+        *(_dataset_part(name, [row for row in rows if row["data"] == name]) for name in names),
+        "## How much the scores are worth",
+        "Expected calibration error of the scores as probabilities of a detection to be right, over ten bins, of all "
+        "classes of a dataset together.",
+        _calibration_table(rows, names),
+        "## Recall of the joint thresholds",
+        "The floor is 100 % of the training positives, by exemplars of other images. Share of the positive test windows "
+        "that is accepted, and of the negative ones, with thresholds as searched, and lowered by what images left out "
+        "ask for.",
+        _recall_table(rows, names),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _dataset_part(name: str, rows: Sequence[dict[str, Any]]) -> str:
+    methods = [m for m in rows[0]["detection_ap"] if m != "none"]
+    base = np.array([row["detection_ap"]["none"] for row in rows])
+    lines = []
+    for method in methods:
+        values = np.array([row["detection_ap"][method] for row in rows])
+        left = _left_out_mean(rows, method)
+        lines.append([method, f"{100 * values.mean():.1f}", _interval(100 * (values - base)), left])
+    chosen = Counter(f"{row['left_out']['joint']['chosen']:g}" for row in rows)
+    counts = ", ".join(f"{strength}: {n}" for strength, n in sorted(chosen.items()))
+    return "\n\n".join(
+        [
+            f"## {name}",
+            f"{len(rows)} classes with {min(r['n_exemplars'] for r in rows)} to {max(r['n_exemplars'] for r in rows)} "
+            f"exemplars; no calibration has {100 * base.mean():.1f}. Strengths chosen for joint thresholds: {counts}.",
+            markdown_table(["", "test AP", "minus none", "AP left out, minus strength 0"], lines),
+        ]
+    )
+
+
+def _left_out_mean(rows: Sequence[dict[str, Any]], method: str) -> str:
+    stored, _, strength = method.partition(", ")
+    if strength not in [f"{one:g}" for one in STRENGTHS]:
+        return ""
+    place = [f"{one:g}" for one in STRENGTHS].index(strength)
+    gains = [row["left_out"][stored]["precisions"][place] - row["left_out"][stored]["precisions"][0] for row in rows]
+    return f"{100 * np.mean(gains):+.1f}"
+
+
+def _interval(values: NDArray[np.float64]) -> str:
+    if len(values) < 2:
+        return f"{values.mean():+.1f}"
+    return f"{values.mean():+.1f} ± {1.96 * values.std(ddof=1) / np.sqrt(len(values)):.1f}"
+
+
+def _calibration_table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
+    methods = list(rows[0]["reliability"])
+    lines = [[name, *(f"{100 * _ece(rows, name, method):.1f} %" for method in methods)] for name in names]
+    return markdown_table(["", *methods], lines)
+
+
+def _ece(rows: Sequence[dict[str, Any]], name: str, method: str) -> float:
+    counts, scores, hits = np.sum([row["reliability"][method] for row in rows if row["data"] == name], axis=0).T
+    return float(np.abs(scores - hits).sum() / max(1, counts.sum()))
+
+
+def _recall_table(rows: Sequence[dict[str, Any]], names: Sequence[str]) -> str:
+    keys = ("left_out", "as_searched", "as_searched_negatives", "lowered", "lowered_negatives")
+    lines = []
+    for name in names:
+        own = [row["recall"] for row in rows if row["data"] == name]
+        lines.append([name, *(f"{100 * np.mean([one[key] for one in own]):.1f} %" for key in keys)])
+    header = ["", "left out", "test", "negatives", "test, lowered", "negatives"]
+    return markdown_table(header, lines)
+
+
+if __name__ == "__main__":
+    main()
