@@ -29,6 +29,7 @@ from eesvm.metrics.detections import Ranking
 STRENGTHS = (0.0, 0.1, 0.2, 0.3, 0.5, 1.0)
 FOLDS = 5
 N_RESAMPLES = 100  # of the images, for standard errors
+_SLACK = 1e-5
 
 F64 = NDArray[np.float64]
 Fit = Callable[[CalibrationScores], ScoreCalibrator]
@@ -198,4 +199,5 @@ def _recall(margins: F64, min_recall: float) -> tuple[float, float]:
     """Share of the positives with a margin above 0, and by how much thresholds must fall to keep the floor."""
     ordered = np.sort(margins)
     lowest = ordered[min(len(ordered) - 1, int(np.floor((1 - min_recall) * len(ordered) + 1e-9)))]
-    return float((margins > 0).mean()), float(max(0.0, -np.nextafter(lowest, -np.inf)))
+    slack = _SLACK * max(1.0, abs(float(lowest)))  # thresholds are float32, and accept what is strictly above them
+    return float((margins > 0).mean()), 0.0 if lowest > 0 else slack - float(lowest)
