@@ -82,6 +82,11 @@ def _no_pixels() -> NDArray[np.uint8]:
     raise AssertionError("images that calibrations are judged by are never looked at")
 
 
+def most_judged(n_images: int) -> int:
+    """How many windows of so many images are judged at most."""
+    return 2 * KEPT * min(n_images, MOST_WITH + MOST_WITHOUT)
+
+
 def judged_windows(
     windows: TrainingWindows, class_name: str, exemplars: LinearExemplars, random_state: int = 0
 ) -> JudgedWindows:

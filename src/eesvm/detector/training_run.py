@@ -60,6 +60,7 @@ from eesvm.detector.files import (
 )
 from eesvm.detector.image_stages import ImageStages
 from eesvm.detector.keys import TrainingKeys
+from eesvm.detector.left_out import most_judged
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_descriptor import plain_descriptor
@@ -354,7 +355,10 @@ class TrainingRun:
         windows = self.windows
         _, instances = windows.objects(model.class_name)
         trained = TrainedClass(model.class_name, model.exemplars, instances, model.single, 0)
-        self._check_memory(model, n_scored(windows, model.class_name, self.options.calibration))
+        n_windows = n_scored(windows, model.class_name, self.options.calibration)
+        if self.options.calibration.shrink is not None:
+            n_windows += most_judged(len(windows.records))
+        self._check_memory(model, n_windows)
         with self._parts.stage("scores"):
             scores = self._stages.score(windows, trained)
         if self.folder is None:
