@@ -25,15 +25,18 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
 
 from eesvm._support.tables import markdown_table
+from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.calibrators.shrinkage import ShrunkenCalibrator, own_scales
 from eesvm.calibration.problem import any_accepts
 from eesvm.datasets import open_dataset
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector.class_calibration import calibrate_class
-from eesvm.detector.class_training import score_class, train_class
+from eesvm.detector.class_training import CalibrationScores, score_class, train_class
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.shrinkage import STRENGTHS, highest_elsewhere
 from eesvm.detector.training_table import TrainingWindows, describe_windows, fit_descriptor, propose_windows
@@ -45,6 +48,7 @@ from eesvm.structures import Dataset
 
 KINDS = {"joint": "joint-sigmoid", "sigmoid": "sigmoid", "affine": "affine"}
 MOST_EXEMPLARS, LEAST_IMAGES, LEAST_OBJECTS = 300, 8, 5
+OTHERS = ("noisy-OR",)
 N_BINS = 10  # of a reliability diagram
 CHANGES = {
     "windows.max_windows": 500,
@@ -162,6 +166,9 @@ def of_class(
             one.shrunken_ = ShrunkenCalibrator.of(scales, strength, fitted[stored].left_out_.link)
             calibrators[f"{stored}, {strength:g}"] = one
         rules += [Rule(key, name) for key in calibrators if key.startswith(f"{stored},")]
+    if "noisy-OR" in OTHERS:
+        calibrators["noisy-OR"] = NoisyOr().fit_scores(scores)
+        rules.append(Rule("noisy-OR", "affine"))
     found = judge_rules(
         test, class_name, trained.exemplars, trained.single, lambda rule: calibrators[rule.name], options, rules
     )
@@ -177,6 +184,49 @@ def of_class(
         },
         "recall": recalls(test, class_name, trained.exemplars, joint),
     }
+
+
+class NoisyOr(ScoreCalibrator):
+    """A window is positive unless every exemplar fails to say so: 1 - prod(1 - sigmoid(slope (score - offset))).
+
+    Slopes and offsets are of the greatest likelihood over pairs of windows and exemplars of different images, held to
+    their means by a Gaussian prior; every column of `transform` is the same log-odds of the whole.
+    """
+
+    def fit_scores(self, scores: CalibrationScores, penalty: float = 1.0) -> NoisyOr:
+        table = scores.table
+        labels = np.asarray(table.labels) == 1
+        is_own = np.asarray(table.groups)[:, None] == np.asarray(table.exemplar_groups)[None, :]
+        n = table.n_exemplars
+        self.unit_ = float(table.scores.std())
+        points = np.where(is_own, -np.inf, table.scores / self.unit_)
+
+        def loss(at: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+            slopes, offsets = np.exp(at[:n]), at[n:]
+            arguments = slopes * (points - offsets)
+            with np.errstate(invalid="ignore"):
+                shares, total = expit(arguments), np.logaddexp(0, arguments).sum(axis=1)
+            total = np.maximum(total, 1e-12)
+            value = float(total[~labels].sum() - np.log(-np.expm1(-total[labels])).sum())
+            outer = np.where(labels, -1 / np.expm1(np.minimum(total, 700)), 1.0)[:, None] * shares
+            moved = np.where(is_own, 0.0, points - offsets)
+            gradient = np.concatenate([(outer * moved * slopes).sum(axis=0), -(outer * slopes).sum(axis=0)])
+            for part in (slice(0, n), slice(n, 2 * n)):
+                away = at[part] - at[part].mean()
+                value += penalty * float(away @ away)
+                gradient[part] += 2 * penalty * away
+            return value, gradient
+
+        start = np.concatenate([np.full(n, np.log(2.0)), np.full(n, float(table.scores[labels].max()) / self.unit_)])
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 60})
+        self.slopes_, self.offsets_ = np.exp(found.x[:n]), found.x[n:]
+        self.n_features_in_, self.classes_ = n, np.array([0, 1])
+        return self
+
+    def _calibrate(self, scores: Any) -> Any:
+        total = np.logaddexp(0, self.slopes_ * (scores / self.unit_ - self.offsets_)).sum(axis=1)
+        total = np.maximum(total, 1e-300)
+        return np.repeat((total + np.log(-np.expm1(-total)))[:, None], scores.shape[1], axis=1)
 
 
 def recalls(test: TrainingWindows, class_name: str, exemplars: Any, joint: JointCalibrator) -> dict[str, float]:
