@@ -175,10 +175,11 @@ def _search_text(calibration: Mapping[str, Any], classes: Sequence[Mapping[str, 
     without = " without the exemplars of the same image" if across else ""
     if across and others:
         without += f" (those of {enumeration(others)} with them: all objects of such a class are in one image)"
+    part = "" if calibration.get("shrink") is not None else ", and take no part in detection"
     return [
         "False positives are training windows that the joint thresholds accept while they accept "
         f"{100 * calibration['min_recall']:g} % of the positives{without}; no thresholds accept fewer than the number "
-        "beside it. Redundant exemplars accept no positive, and take no part in detection.",
+        f"beside it. Redundant exemplars accept no positive{part}.",
         "",
     ]
 
