@@ -39,7 +39,8 @@ from eesvm.detector.class_calibration import calibrate_class
 from eesvm.detector.class_training import CalibrationScores, score_class, train_class
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.shrinkage import STRENGTHS, highest_elsewhere
-from eesvm.detector.training_table import TrainingWindows, describe_windows, fit_descriptor, propose_windows
+from eesvm.detector.training_descriptor import fit_descriptor
+from eesvm.detector.training_table import TrainingWindows, describe_windows, propose_windows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.experiments.tables.detections import Rule, RuleResult, judge_rules
 from eesvm.metrics.detections import rank_detections
