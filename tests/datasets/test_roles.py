@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from eesvm import InputError
-from eesvm.datasets.roles import PictureCodes, Roles, sentences
+from eesvm.datasets.roles import PictureCodes, Roles, sentences, without_copies
 from eesvm.images import read_image, write_image
 from helpers.detector_scenes import scenes
 
@@ -108,6 +108,15 @@ def test_a_network_of_other_images_is_said_to_be_one():
     unknown = Roles(codes(scenes("train")))
     assert unknown.n_shared is None
     assert sentences(unknown.summary()) == ["The images that the network was tuned on, if any, are not known."]
+
+
+def test_copies_of_earlier_images_are_left_out(tmp_path):
+    train = scenes("train")
+    images = [train[0], disguised(train[0], tmp_path, "a"), *train[1:3], disguised(train[0], tmp_path, "b"), train[3]]
+    kept, copies = without_copies(images)
+    assert [record.image_id for record in kept] == [record.image_id for record in train[:4]]
+    assert copies == [("a", train[0].image_id), ("b", train[0].image_id)]
+    assert without_copies(train) == (list(train), [])
 
 
 def test_random_pictures_are_told_apart():

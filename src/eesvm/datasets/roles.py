@@ -68,7 +68,21 @@ class PictureCodes:
 
     def shared_with(self, other: PictureCodes) -> list[tuple[str, str]]:
         """Names here and there of the same photographs."""
-        return [(self.names[i], other.names[j]) for i, j in same_pictures(self.codes, other.codes)]
+        return [(self.names[i], other.names[j]) for i, j in self.row_pairs(other)]
+
+    def row_pairs(self, other: PictureCodes) -> list[tuple[int, int]]:
+        """The same as rows."""
+        return same_pictures(self.codes, other.codes)
+
+
+def without_copies(images: Sequence[ImageRecord]) -> tuple[list[ImageRecord], list[tuple[str, str]]]:
+    """The images without those that show the same photograph as an earlier one, and pairs: who went, whom it copies."""
+    codes = PictureCodes.of(images, "")
+    copies: dict[str, str] = {}
+    for later, earlier in sorted(codes.row_pairs(codes)):
+        if earlier < later and codes.names[earlier] not in copies:
+            copies.setdefault(codes.names[later], codes.names[earlier])
+    return [record for record in images if record.image_id not in copies], list(copies.items())
 
 
 @dataclass(frozen=True, eq=False)
