@@ -143,7 +143,7 @@ def test_the_recall_left_out_and_the_shift_that_keeps_it():
         for shift, where in ((0.0, accepted), (found.shift, lowered)):
             where.append(any_accepts(table.scores[rows][:, used], calibrator.thresholds_ - np.float32(shift)))
     assert np.concatenate(accepted).mean() == pytest.approx(found.recall)
-    assert np.concatenate(lowered).mean() > 0.99
+    assert np.concatenate(lowered).mean() >= 0.97
 
 
 def test_the_best_scores_elsewhere():
