@@ -15,7 +15,7 @@ from eesvm.detector.class_training import score_class, train_class
 from eesvm.detector.left_out import KEPT, judged_windows
 from eesvm.detector.options import DetectionOptions, DetectorOptions
 from eesvm.detector.shrinkage import FOLDS, STRENGTHS, choose_strength, highest_elsewhere, left_out
-from eesvm.detector.training_table import training_windows
+from eesvm.detector.training_descriptor import training_windows
 from eesvm.metrics import evaluate_detections
 from eesvm.structures import Detections
 from helpers.detector_scenes import CLASSES, detections, quick_options, same_detections, scenes, shared_cache, trained
