@@ -152,7 +152,9 @@ def of_class(
     """Everything about one class."""
     trained = train_class(train, class_name, options.training)
     scores = score_class(train, trained, options.calibration)
-    fitted: dict[str, Any] = calibrate_class(scores, KINDS, options.calibration, detection=options.detection, n_jobs=1)
+    fitted: dict[str, Any] = calibrate_class(
+        scores, KINDS, options.calibration, pooling=options.detection.pooling, n_jobs=1
+    )
     fitted |= calibrate_class(scores, ["none"], options.calibration)
     plain = {name: copy.copy(one) for name, one in fitted.items()}  # as they are without shrinkage
     for one in plain.values():

@@ -179,7 +179,7 @@ def test_every_kind_has_scales_that_were_drawn_together():
     _, scores = scored()
     options = quick_options(**AUTO)
     names = ("joint-sigmoid", "sigmoid", "affine", "none", "isotonic")
-    fitted = calibrate_class(scores, names, options.calibration, detection=options.detection, n_jobs=1)
+    fitted = calibrate_class(scores, names, options.calibration, pooling=options.detection.pooling, n_jobs=1)
     assert {name for name, one in fitted.items() if hasattr(one, "shrunken_")} == set(SHRINKABLE)
     raw = scores.judged.scores[:50]
     for name in ("joint", "joint-sigmoid", "sigmoid", "affine"):

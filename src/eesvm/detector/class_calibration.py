@@ -54,7 +54,7 @@ def calibrate_class(
     names: Iterable[str],
     options: CalibrationOptions | None = None,
     *,
-    detection: DetectionOptions | None = None,
+    pooling: int | None = None,
     random_state: int = 0,
     n_jobs: int | None = None,
     progress: ProgressCallback | None = None,
@@ -62,7 +62,7 @@ def calibrate_class(
     """Fitted calibrators by the names they are kept under (see `stored_names`).
 
     With the option `shrink` those with scales for each exemplar also have what these become when they are drawn
-    together, `shrunken_`, and what images left out said about that, `left_out_`; `detection` is what that is judged by.
+    together, `shrunken_`, and what images left out said about that, `left_out_`, by detections with this `pooling`.
     A search that Ctrl-C has ended raises KeyboardInterrupt: half a search is no result that a later run should find.
 
     Parameters
@@ -75,7 +75,8 @@ def calibrate_class(
     progress : called with a `Progress` during the search of the joint calibration.
     """
     options = CalibrationOptions() if options is None else options
-    detection = DetectionOptions() if detection is None else detection
+    # Other options of detection are those of the preset: another suppression is no reason to calibrate anew.
+    detection = DetectionOptions() if pooling is None else DetectionOptions(pooling=pooling)
     fitted: dict[str, ScoreCalibrator] = {}
     for name in stored_names(names):
         check_choice(name, "calibrator", CALIBRATORS)

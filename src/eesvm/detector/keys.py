@@ -64,7 +64,7 @@ class TrainingKeys:
         if stored != JOINT:
             options = {"criterion": options["criterion"]} if stored == "sigmoid" else {}
         if shrink is not None and stored in SHRINKABLE:
-            options["shrink"] = [shrink, vars(self.options.detection), self.options.calibration.min_recall]
+            options["shrink"] = [shrink, self.options.detection.pooling]
         return _of_class(class_name, stored, digest([self.scores(class_name).key, stored, options]))
 
     def of_class(self, class_name: str, calibrators: Iterable[str]) -> list[PartKey]:

@@ -66,7 +66,7 @@ class ClassModel:
             self.read_scores(),
             [name],
             options.calibration,
-            detection=options.detection,
+            pooling=options.detection.pooling,
             random_state=options.random_state,
             n_jobs=options.n_jobs,
         )

@@ -29,7 +29,7 @@ from eesvm.detector.class_training import (
     train_single,
     training_rows,
 )
-from eesvm.detector.options import CalibrationOptions, DetectionOptions, TrainingOptions, WindowOptions
+from eesvm.detector.options import CalibrationOptions, TrainingOptions, WindowOptions
 from eesvm.detector.training_table import DescriptorTable, TrainingWindows, propose_windows
 from eesvm.exemplars.scoring import rows_of_a_block, score_windows
 from eesvm.exemplars.solver import Solution
@@ -92,7 +92,7 @@ def calibration_task(
     bare: BareScores,
     stored: str,
     options: CalibrationOptions,
-    detection: DetectionOptions,
+    pooling: int,
     random_state: int,
     n_jobs: int | None,
     progress: ProgressCallback | None = None,
@@ -100,7 +100,7 @@ def calibration_task(
     """Fit one calibrator of a class."""
     full = bare.with_scores(np.require(scores, requirements="W"))  # kernels want arrays that could be written to
     fitted = calibrate_class(
-        full, [stored], options, detection=detection, random_state=random_state, n_jobs=n_jobs, progress=progress
+        full, [stored], options, pooling=pooling, random_state=random_state, n_jobs=n_jobs, progress=progress
     )
     return fitted[stored]
 
