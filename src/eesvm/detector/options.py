@@ -41,8 +41,7 @@ DESCRIPTORS = ("cnn", "hog")
 # C = 1e-4 tells exemplars of one class apart where descriptors have a length of about 200. The PCA is ours: descriptors
 # of the stock network are never negative, and unless they are centred exemplars find next to nothing. "default":
 # exemplars that bend the direction of their class, thresholds that have to hold for images other than the exemplar's
-# own, scales of single exemplars as far as images left out support them, a score that several exemplars agree on, and
-# boxes that are moved towards the object.
+# own, a score that several exemplars agree on, and boxes that are moved towards the object.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
         "descriptor.n_components": 256,
@@ -54,7 +53,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "calibration.calibrator": "joint-sigmoid",
         "calibration.coverage": "across-images",
         "calibration.min_recall": 1.0,
-        "calibration.shrink": "auto",
+        "calibration.shrink": None,
         "detection.pooling": 5,
         "detection.box_regression": True,
     },
