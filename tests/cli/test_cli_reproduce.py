@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 
 from eesvm.cli import main
-from eesvm.datasets import write_voc
+from eesvm.datasets import open_dataset, write_voc
+from eesvm.datasets.scenes import make_scenes
 from eesvm.experiments.claims.sheet import CLAIMS, VERDICTS
 from eesvm.experiments.reproduction.recipes import DEFAULT_PRESET
 from eesvm.experiments.tables.windows import Method
@@ -183,6 +185,41 @@ def test_refusals_are_one_line_and_leave_no_folder(photographs, tmp_path, extra,
     assert sentence in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory):
+    """A dataset with a training and a test split of its own."""
+    folder = tmp_path_factory.mktemp("halves") / "voc"
+    write_voc(make_scenes(8, 4, classes=("three", "eight")), folder)
+    return folder
+
+
+def test_a_training_image_among_the_test_images_is_refused(halves, tmp_path, capsys):
+    folder = shutil.copytree(halves, tmp_path / "voc")
+    dataset = open_dataset(folder)
+    names = [dataset.splits[split][0] for split in ("train", "test")]
+    pixels = next(record.read() for record in dataset if record.image_id == names[0])
+    test = next(record for record in dataset if record.image_id == names[1])
+    write_image(test.path, pixels)
+    arguments = ["--data", str(folder), "--own-split", *QUICK[2:], "--images", "16"]
+    assert main(["reproduce", "-o", str(tmp_path / "out"), *arguments]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"eesvm: error: the test image {names[1]} ({names[0]} there) is among the images to train and calibrate on, "
+        "judged by content: take it out of one of the two"
+    )
+
+
+def test_the_images_of_the_network_are_told_apart_from_the_others(halves, tmp_path, capsys):
+    arguments = ["--data", str(halves), "--own-split", *QUICK[2:], "--no-figures"]
+    assert main(["reproduce", "-o", str(tmp_path / "out"), *arguments, "--network-split", "test"]) == 1
+    assert "are among the images the network was tuned on" in capsys.readouterr().err.splitlines()[-1]
+    assert main(["reproduce", "-o", str(tmp_path / "out"), *arguments, "--network-split", "train"]) == 0
+    page = (tmp_path / "out" / "results.md").read_text()
+    assert "- **images of the network**: The network was tuned on 8 images of voc, among them 4 of the 4 images" in page
+    assert "How separable the calibration windows are: at full recall the joint thresholds accept" in page
+    assert main(["reproduce", "--network-split", "train"]) == 2
+    assert "--network-split without --network-data is a split of --data, which is missing" in capsys.readouterr().err
 
 
 @pytest.mark.long

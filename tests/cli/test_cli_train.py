@@ -352,6 +352,29 @@ def test_errors_of_training_are_one_line(arguments, tmp_path, extra, sentence, c
     assert error.count("\n") == 1
 
 
+def test_a_training_image_among_the_test_images_is_refused_whatever_its_name(place, arguments, tmp_path, capsys):
+    shutil.copytree(place / "test", tmp_path / "judges")
+    record = scenes("train", 8)[2]
+    write_image(tmp_path / "judges" / "beach.jpg", record.read(), quality=40)
+    assert main([*arguments, "-o", str(tmp_path / "m"), "--test-data", str(tmp_path / "judges")]) == 1
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line == (
+        f"eesvm: error: the test image beach ({record.image_id} there) is among the images to train and calibrate on, "
+        "judged by content: take it out of one of the two"
+    )
+    assert not (tmp_path / "m").exists()
+
+
+def test_roles_are_said_on_the_screen_and_on_the_card(place, arguments, tmp_path, capsys):
+    roles = ["--test-data", str(place / "test"), "--network-data", str(place / "data")]
+    assert main([*arguments, "-o", str(tmp_path / "m"), *roles]) == 0
+    text = capsys.readouterr().out
+    assert "note: The network was tuned on 8 images of data, among them 8 of the 8 images" in text
+    assert "None of the 6 test images of test is among the others" in text
+    page = (tmp_path / "m" / "MODEL.md").read_text()
+    assert "How separable the calibration windows are: at full recall the joint thresholds accept" in page
+
+
 def test_data_that_cannot_be_trained_on(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert main(["train", str(tmp_path / "empty"), "-o", str(tmp_path / "m")]) == 1

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -50,6 +51,16 @@ def test_halves_share_no_image_and_val1_is_the_beginning_of_training():
         assert (len(split.train), len(split.test), split.n_small) == (10, 10, 5)
     assert len({tuple(ids(split.train)) for split in found.splits}) == 3
     assert ids(random_splits(twenty(), 1, None, 10).splits[0].test) == ids(found.splits[0].test)
+
+
+def test_a_photograph_that_is_there_twice_is_used_once():
+    random = np.random.default_rng(0)
+    pixels = [random.integers(0, 256, (40, 40, 3), dtype=np.uint8) for _ in range(8)]
+    images = [replace(record(f"i{k}", "cat"), read=partial(np.array, pixels[k % 8])) for k in range(9)]  # i8 is i0
+    for split in (found := random_splits(dataset(*images), 3, None, 10)).splits:
+        assert len({*ids(split.train), *ids(split.test)} & {"i0", "i8"}) == 1
+        assert len(split.train) + len(split.test) == 8
+    assert found.how.endswith((" Left out is a copy of other photographs: i8 (i0).", "photographs: i0 (i8)."))
 
 
 def test_a_limit_keeps_the_same_images_in_all_splits():

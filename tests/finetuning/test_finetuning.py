@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +13,8 @@ import pytest
 
 import eesvm
 from eesvm import InputError
+from eesvm.datasets.roles import PictureCodes
+from eesvm.descriptors.backbones import tuned_images
 from eesvm.detector import ExemplarDetector
 from eesvm.finetuning import finetune
 from eesvm.finetuning.checkpoints import CheckpointFile
@@ -207,6 +210,53 @@ def test_a_detector_with_the_network(finished, tmp_path):
     assert sum(map(len, found)) > 0
     for one, other in zip(found, again, strict=True):
         np.testing.assert_array_equal(one.scores, other.scores)
+
+
+def test_the_file_tells_which_images_it_was_tuned_on(finished, tmp_path):
+    output = finished[0].output
+    copied = Path(shutil.copy(output, tmp_path / "elsewhere.onnx"))  # without its card
+    found = tuned_images(copied)
+    own = PictureCodes.of(scenes("train"), "scenes")
+    assert len(found) == len(own) == finished[0].card["inputs"]["n_coded"]
+    assert {name for name, _ in own.shared_with(found)} == set(own.names)
+    assert PictureCodes.of(scenes("test"), "scenes").shared_with(found) == []
+    assert "holds codes of 12 of them" in output.with_suffix(".md").read_text()
+
+
+def test_a_model_on_the_network_s_own_images_says_so(finished, tmp_path):
+    path = str(finished[0].output)
+    options = detector_options(
+        descriptor__name="cnn", descriptor__backbone=path, descriptor__size=128, windows__method="grid",
+        windows__max_windows=60,
+    )  # fmt: skip
+    detector = trained(options, scenes("train"), ["three"], folder=tmp_path / "model", test=scenes("test"))
+    roles = detector.inputs_["roles"]
+    assert roles == {
+        "n_exemplar_images": 12,
+        "network": {"source": scenes("train").name, "n_images": 12},
+        "n_shared": 12,
+        "test": {"source": scenes("test").name, "n_images": 6},
+    }
+    shares = detector.models_[0].facts["separability"]
+    assert 0 <= shares["own"] <= shares["across"] <= 1
+    page = (tmp_path / "model" / "MODEL.md").read_text()
+    assert "## Which images had which role" in page
+    assert "among them 12 of the 12 images that exemplars and calibration come from, as in the paper" in page
+    assert "How separable the calibration windows are" in page
+    assert "None of the 6 test images of" in page
+    again = trained(options, scenes("train"), ["three"], folder=tmp_path / "model", test=scenes("test"))
+    assert again.changed_ == []
+
+
+def test_a_test_image_that_the_network_has_seen_is_refused(finished):
+    options = detector_options(descriptor__name="cnn", descriptor__backbone=str(finished[0].output))
+    seen = replace(scenes("train")[0], image_id="another name")
+    test = replace(scenes("test"), images=(*scenes("test").images[:2], seen))
+    others = replace(scenes("test"), images=scenes("test").images[2:])
+    with pytest.raises(
+        InputError, match=r"^the test image another name \(1 there\) is among the images the network was"
+    ):
+        trained(options, others, test=test)
 
 
 def test_the_paper_s_layer_describes_crops(tmp_path):

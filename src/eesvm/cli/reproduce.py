@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from eesvm._support.amounts import duration
@@ -28,9 +29,14 @@ from eesvm.cli.arguments import (
 from eesvm.cli.console import Screen
 from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.datasets import open_dataset
+from eesvm.datasets.roles import PictureCodes
 from eesvm.descriptors import DescriptorCache
+from eesvm.descriptors.backbones import tuned_images
+from eesvm.detector.options import DetectorOptions
+from eesvm.detector.training_table import StageProgress
 from eesvm.experiments.claims.measurements import Evidence
 from eesvm.experiments.claims.sheet import judge_claims, summary
+from eesvm.experiments.reproduction.image_roles import check_roles
 from eesvm.experiments.reproduction.page import Run, write_outputs
 from eesvm.experiments.reproduction.recipes import SECONDS, make_recipes
 from eesvm.experiments.reproduction.results import SMALL, Results
@@ -38,7 +44,8 @@ from eesvm.experiments.reproduction.run import N_RESAMPLES, Reproduction
 from eesvm.experiments.reproduction.splits import SCENE_CLASSES, Splits, own_split, random_splits, scene_splits
 from eesvm.experiments.tables.files import COUNT, PERCENT, Cell, text
 from eesvm.experiments.tables.windows import Method
-from eesvm.structures import Problem
+from eesvm.finetuning import finetune
+from eesvm.structures import Dataset, Problem
 
 _AUTOMATIC = "automatic"
 _SCENE_IMAGES, _DATA_IMAGES, _CLASSES, _SPLITS = 120, 200, 10, 3
@@ -52,12 +59,17 @@ Tables 1 to 3 (the paper: trained on Val1) use half of the training images and s
 tables 4 to 6 (Val1+train, trainval) use all of them and searches that are stopped early. Every table is measured on
 several random halves of the images; intervals are over these splits, or over resampled test images with --own-split.
 
+The network of --set descriptor.backbone=FILE may have been tuned on the training images, as in the paper, or on others;
+FILE says which, where `eesvm finetune` wrote it, else --network-data does. Without such a file --network-data tunes one
+on DATA first, beside OUT, which needs torch. Test images among the others are an error, judged by content.
+
 OUT holds tables/table1.csv, .tex and .md to table6, claims.csv, figures/, results.md and report.html. Every finished
 part is filed there: the same command resumes an interrupted run, and measures nothing when all is done.
 
 example:
   eesvm reproduce -o reproduction
   eesvm reproduce --data VOCdevkit/VOC2007 --own-split trainval,test --images 400 -o voc
+  eesvm reproduce --data VOCdevkit/VOC2007 --own-split val,test --network-split train -o voc_apart
 """
 
 
@@ -76,6 +88,8 @@ def add_parser(verbs: Parsers) -> None:
         metavar="TRAIN,TEST",
         help="the dataset's own training and test split instead of random ones",
     )
+    add("--network-data", metavar="DATA", help="images of the network; tune it on them, unless a FILE is named")
+    add("--network-split", metavar="NAME", help="only this split of them; alone: of --data")
     add("--images", type=number(minimum=1, integer=True), metavar="N", help="images of a split at most")
     add("--classes", metavar="N|A,B,...", help=f"how many classes, or which ({_CLASSES})")
     add("--time-limit", type=number(above=0), default=SECONDS, metavar="S", help=f"seconds of a search ({SECONDS:g})")
@@ -91,11 +105,17 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     started = time.perf_counter()
+    changes = _changes(arguments)
     with judging_options():
-        recipes = make_recipes(arguments.time_limit, _changes(arguments))
+        recipes = make_recipes(arguments.time_limit, changes)
     splits, problems = _splits(arguments)
     try:
         with stage_bar(arguments.quiet) as progress, _cache(arguments) as cache:
+            plain = recipes[SMALL][0].options
+            network = _network_images(arguments, plain, progress)
+            if network is not None and "descriptor.backbone" not in changes and plain.descriptor.name == "cnn":
+                check_roles(splits, network)  # before hours are spent on a network that could not be used
+                recipes = make_recipes(arguments.time_limit, changes | _tuned(arguments, cache, progress))
             reproduction = Reproduction(
                 splits,
                 recipes,
@@ -105,6 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
                 study_seconds=min(_STUDY_SECONDS, arguments.time_limit),
                 with_figures=not arguments.no_figures,
                 progress=progress,
+                network=network,
             )
             measured = reproduction.measure(["eesvm", *sys.argv[1:]] if sys.argv else [])
     except KeyboardInterrupt:
@@ -122,6 +143,37 @@ def run(arguments: argparse.Namespace) -> int:
 def _changes(arguments: argparse.Namespace) -> dict[str, object]:
     changes: dict[str, object] = {} if arguments.jobs is None else {"n_jobs": arguments.jobs}
     return changes | set_options(arguments.set)
+
+
+def _network_images(
+    arguments: argparse.Namespace, options: DetectorOptions, progress: StageProgress | None
+) -> PictureCodes | None:
+    """The images that the network was tuned on: as named, or as its file tells."""
+    data = _network_data(arguments)
+    if data is not None:
+        count = None if progress is None else partial(progress, "images of the network")
+        return PictureCodes.of(data, data.name, count)
+    return tuned_images(options.descriptor.backbone) if options.descriptor.name == "cnn" else None
+
+
+def _network_data(arguments: argparse.Namespace) -> Dataset | None:
+    if arguments.network_data is None and arguments.network_split is None:
+        return None
+    data = arguments.network_data or arguments.data
+    if data is None:
+        raise UsageError("--network-split without --network-data is a split of --data, which is missing")
+    return open_dataset(
+        data, None, arguments.network_split, strict=arguments.strict, unlabelled=arguments.unlabelled
+    ).annotated()
+
+
+def _tuned(arguments: argparse.Namespace, cache: DescriptorCache, progress: StageProgress | None) -> dict[str, object]:
+    """Options with a network that is tuned on --network-data, or was by an earlier run."""
+    file = Path(f"{Path(arguments.output)}-network.onnx")
+    data = _network_data(arguments)
+    assert data is not None
+    finetune(data, file, cache=cache, n_threads=arguments.jobs, progress=progress)
+    return {"descriptor.backbone": str(file), "descriptor.mode": "crop"}
 
 
 def _splits(arguments: argparse.Namespace) -> tuple[Splits, tuple[Problem, ...]]:

@@ -29,6 +29,7 @@ from eesvm.cli.arguments import (
 from eesvm.cli.console import Screen
 from eesvm.cli.stages import n_images_given, note_unlabelled, report_problems, report_profile, stage_bar
 from eesvm.datasets import open_dataset, select
+from eesvm.datasets.roles import sentences
 from eesvm.datasets.scenes import make_scenes
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector.class_calibration import JOINT, check_calibrators
@@ -68,6 +69,7 @@ def add_parser(verbs: Parsers) -> None:
     add_annotations_argument(parser)
     add_unlabelled_argument(parser)
     add("--split", metavar="NAME", help="only the images of this split")
+    add_role_arguments(parser)
     add("--classes", metavar="A,B,...", help="train only these classes (default: all)")
     add("--preset", choices=tuple(PRESETS), help=f"start from these ({DEFAULT_PRESET}, or what --config names)")
     add("--config", metavar="FILE", help="YAML file of options")
@@ -117,6 +119,8 @@ def run(arguments: argparse.Namespace) -> int:
                 progress=progress,
                 scheduler=arguments.scheduler,
                 memory=memory,
+                network=open_role(arguments, "network"),
+                test=open_role(arguments, "test"),
             )
     except KeyboardInterrupt:
         sys.stderr.write("eesvm: interrupted: the same command resumes the run\n")
@@ -136,6 +140,23 @@ def open_data(
         return open_dataset(path, format_name, split, strict=strict, unlabelled=unlabelled)
     scenes = make_scenes()
     return scenes if split is None else select(scenes, split=split)
+
+
+def add_role_arguments(parser: argparse.ArgumentParser) -> None:
+    """Images in other roles than those to train and calibrate on."""
+    add = parser.add_argument
+    add("--network-data", metavar="DATA", help="images that the network was tuned on (default: what its file says)")
+    add("--network-split", metavar="NAME", help="only this split of them; alone: of DATA")
+    add("--test-data", metavar="DATA", help="images that judge later: one of them among the others is an error")
+    add("--test-split", metavar="NAME", help="only this split of them; alone: of DATA")
+
+
+def open_role(arguments: argparse.Namespace, role: str) -> Dataset | None:
+    """The images of the role "network" or "test", where some are named."""
+    data, split = (getattr(arguments, f"{role}_{what}") for what in ("data", "split"))
+    if data is None and split is None:
+        return None
+    return open_data(data or arguments.data, None, split, arguments.strict, arguments.unlabelled)
 
 
 def _options(arguments: argparse.Namespace) -> tuple[DetectorOptions, tuple[str, ...]]:
@@ -185,6 +206,8 @@ def _report(
         joint = model.calibrators.get(JOINT)
         if isinstance(joint, JointCalibrator) and joint.result_.status in ("time_limit", "node_limit"):
             screen.note(how_to_go_on(model.class_name, joint.result_))
+    for sentence in sentences(detector.inputs_["roles"]) if "roles" in detector.inputs_ else ():
+        screen.note(sentence)
     for name in detector.skipped_classes_:
         screen.note(f"the class {name} has no object to learn from and is left out")
     for model in detector.models_:

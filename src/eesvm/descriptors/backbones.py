@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from eesvm._support.extras import optional_module
 from eesvm._support.threads import n_cores
 from eesvm._support.validation import InputError, check_choice, check_number
+from eesvm.datasets.roles import PictureCodes
 from eesvm.descriptors import onnx_files, pretrained
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -169,6 +170,15 @@ def stated_layer(source: str | os.PathLike[str], mode: str) -> str | None:
     layers = onnx_files.stated(onnx_files.read(path), path).get("layers", {})
     layer = layers.get(mode) if isinstance(layers, dict) else None
     return layer if isinstance(layer, str) else None
+
+
+def tuned_images(source: str | os.PathLike[str]) -> PictureCodes | None:
+    """The images that a network was tuned on, as its file tells; None where it does not, or is not there."""
+    path = os.fspath(source)
+    if not os.path.isfile(path):
+        return None
+    content = onnx_files.stated(onnx_files.read(path), path, onnx_files.IMAGES_KEY)
+    return PictureCodes.from_dict(content, path) if content else None
 
 
 def choose_providers(device: str) -> list[Any]:

@@ -19,6 +19,7 @@ from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError
 
 METADATA_KEY = "eesvm"
+IMAGES_KEY = "eesvm.images"  # codes of the images that the network was tuned on
 
 _FLOAT32 = 1  # TensorProto.FLOAT
 _MOST_NAMES = 60  # in an error; a large network has thousands of tensors
@@ -56,20 +57,26 @@ def graph_digest(model: Any) -> str:
     return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
 
 
-def state(model: Any, facts: Mapping[str, Any]) -> None:
-    """Write into `model` how it wants to be fed: mean, std, channel_order, input_size, and layers by mode."""
-    optional_module("onnx").helper.set_model_props(model, {METADATA_KEY: json.dumps(facts, sort_keys=True)})
+def state(model: Any, facts: Mapping[str, Any], images: Mapping[str, Any] | None = None) -> None:
+    """Write into `model` how it wants to be fed: mean, std, channel_order, input_size, and layers by mode.
+
+    `images` are codes of the images that it was tuned on, see `PictureCodes.as_dict`.
+    """
+    entries = {METADATA_KEY: json.dumps(facts, sort_keys=True)}
+    if images is not None:
+        entries[IMAGES_KEY] = json.dumps(images, sort_keys=True)
+    optional_module("onnx").helper.set_model_props(model, entries)
 
 
-def stated(model: Any, name: str) -> dict[str, Any]:
-    """What `state` wrote into the file; nothing for files from elsewhere."""
-    text = next((entry.value for entry in model.metadata_props if entry.key == METADATA_KEY), "{}")
+def stated(model: Any, name: str, key: str = METADATA_KEY) -> dict[str, Any]:
+    """What `state` wrote into the file under a key; nothing for files from elsewhere."""
+    text = next((entry.value for entry in model.metadata_props if entry.key == key), "{}")
     try:
         facts = json.loads(text)
     except (ValueError, RecursionError):
         facts = None
     if not isinstance(facts, dict):
-        raise InputError(f"{name} has metadata {METADATA_KEY!r} that cannot be read")
+        raise InputError(f"{name} has metadata {key!r} that cannot be read")
     return facts
 
 

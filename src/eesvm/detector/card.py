@@ -19,9 +19,10 @@ from eesvm._support.files import atomic_write
 from eesvm._support.tables import markdown_table
 from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.datasets.roles import sentences
 from eesvm.descriptors import PCA, Transformed
 from eesvm.descriptors.base import Descriptor
-from eesvm.detector.class_calibration import JOINT
+from eesvm.detector.class_calibration import JOINT, STORED_AS
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 
@@ -70,6 +71,9 @@ def _class_entry(model: ClassModel, folder: str) -> dict[str, Any]:
     }
     if model.regressor is not None:
         entry["box_regression"] = {"n_windows": model.regressor.n_windows, "left": model.regressor.left}
+    shrinkage = {name: one.left_out_.as_dict() for name, one in _shrunken(model)}
+    if shrinkage:
+        entry["shrinkage"] = shrinkage
     joint = model.calibrators.get(JOINT)
     if isinstance(joint, JointCalibrator):
         result = joint.result_
@@ -84,6 +88,11 @@ def _class_entry(model: ClassModel, folder: str) -> dict[str, Any]:
             "n_redundant": result.n_redundant,
         }
     return entry
+
+
+def _shrunken(model: ClassModel) -> list[tuple[str, Any]]:
+    """Calibrators whose scales were drawn together, by the names they are kept under."""
+    return [(name, one) for name, one in model.calibrators.items() if hasattr(one, "left_out_")]
 
 
 def write_card(root: Path, content: Mapping[str, Any]) -> None:
@@ -109,6 +118,8 @@ def page(content: Mapping[str, Any]) -> str:
         markdown_table(_COLUMNS, map(_cells, content["classes"]), numbers=False),
         "",
         *_search_text(calibration, content["classes"]),
+        *_shrinkage_text(calibration, content["classes"]),
+        *_roles_text(inputs, content["classes"]),
         "## How it was made",
         "",
         f"- windows: {options['windows']['method']}, {options['windows']['mode']}, at most "
@@ -164,12 +175,50 @@ def _search_text(calibration: Mapping[str, Any], classes: Sequence[Mapping[str, 
     without = " without the exemplars of the same image" if across else ""
     if across and others:
         without += f" (those of {enumeration(others)} with them: all objects of such a class are in one image)"
+    part = "" if calibration.get("shrink") is not None else ", and take no part in detection"
     return [
         "False positives are training windows that the joint thresholds accept while they accept "
         f"{100 * calibration['min_recall']:g} % of the positives{without}; no thresholds accept fewer than the number "
-        "beside it. Redundant exemplars accept no positive, and take no part in detection.",
+        f"beside it. Redundant exemplars accept no positive{part}.",
         "",
     ]
+
+
+def _shrinkage_text(calibration: Mapping[str, Any], classes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How far exemplars have scales of their own, class by class, for the calibrator that detects."""
+    stored = STORED_AS.get(calibration["calibrator"])
+    found = {entry["name"]: entry["shrinkage"][stored] for entry in classes if stored in entry.get("shrinkage", {})}
+    if not found:
+        return []
+    rows = [[name, *_shrinkage_cells(one)] for name, one in found.items()]
+    return [
+        "Detections are scored by exemplars on a scale that they share; of its own scale an exemplar keeps as much as "
+        "images left out support. Average precision there, by cross-validation over images:",
+        "",
+        markdown_table(["class", "own share", "AP, raw scores", "AP, as chosen", "recall of thresholds"], rows),
+        "",
+    ]
+
+
+def _shrinkage_cells(found: Mapping[str, Any]) -> list[str]:
+    precisions = dict(zip(found["strengths"], found["precisions"], strict=True))
+    raw, recall = precisions.get(0.0), found["recall"]
+    return [
+        f"{found['chosen']:g}",
+        "" if raw is None else f"{100 * raw:.1f} %",
+        f"{100 * precisions[found['chosen']]:.1f} %",
+        "" if recall is None else f"{100 * recall:.0f} %",
+    ]
+
+
+def _roles_text(inputs: Mapping[str, Any], classes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Which images the network, the exemplars and the test are from, where that is known."""
+    roles = inputs.get("roles")
+    if not isinstance(roles, Mapping):
+        return []
+    known = [entry["facts"]["separability"] for entry in classes if entry.get("facts", {}).get("separability")]
+    shares = {name: float(np.mean([one[name] for one in known])) for name in ("own", "across")} if known else None
+    return ["## Which images had which role", "", " ".join(sentences(roles, shares)), ""]
 
 
 def _descriptor_text(options: Mapping[str, Any], dimension: int) -> str:

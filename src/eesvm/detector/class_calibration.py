@@ -9,7 +9,7 @@ Redundant exemplars, which accept no positive under the joint thresholds, are le
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,13 +26,19 @@ from eesvm.calibration.calibrators.independent import (
     Uncalibrated,
 )
 from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.calibration.calibrators.shrinkage import ShrunkenCalibrator, can_shrink
+from eesvm.calibration.calibrators.sigmoid import fit_sigmoids
+from eesvm.calibration.exact import solve
 from eesvm.calibration.tables.fit import fit_table
 from eesvm.detector.class_training import CalibrationScores
-from eesvm.detector.options import CALIBRATORS, CalibrationOptions
+from eesvm.detector.options import AUTO, CALIBRATORS, CalibrationOptions, DetectionOptions
+from eesvm.detector.shrinkage import pooled, shrink
 
 SINGLE_SVM = "single-svm"
 JOINT, JOINT_SIGMOID = "joint", "joint-sigmoid"
 COOCCURRENCE = "cooccurrence"
+SHRINKABLE = (JOINT, "sigmoid", "affine")  # kept under these names, with scales that can be drawn together
+_PROBABILITIES = ("sigmoid", JOINT_SIGMOID)  # of the names whose scales can be drawn together
 
 # What is fitted, and kept in a file, for each name; the single SVM needs nothing.
 STORED_AS = {name: JOINT if name == JOINT_SIGMOID else name for name in CALIBRATORS if name != SINGLE_SVM}
@@ -48,12 +54,15 @@ def calibrate_class(
     names: Iterable[str],
     options: CalibrationOptions | None = None,
     *,
+    pooling: int | None = None,
     random_state: int = 0,
     n_jobs: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> dict[str, ScoreCalibrator]:
     """Fitted calibrators by the names they are kept under (see `stored_names`).
 
+    With the option `shrink` those with scales for each exemplar also have what these become when they are drawn
+    together, `shrunken_`, and what images left out said about that, `left_out_`, by detections with this `pooling`.
     A search that Ctrl-C has ended raises KeyboardInterrupt: half a search is no result that a later run should find.
 
     Parameters
@@ -66,11 +75,42 @@ def calibrate_class(
     progress : called with a `Progress` during the search of the joint calibration.
     """
     options = CalibrationOptions() if options is None else options
+    # Other options of detection are those of the preset: another suppression is no reason to calibrate anew.
+    detection = DetectionOptions() if pooling is None else DetectionOptions(pooling=pooling)
     fitted: dict[str, ScoreCalibrator] = {}
     for name in stored_names(names):
         check_choice(name, "calibrator", CALIBRATORS)
-        fitted[name] = _fit(name, scores, options, random_state, n_jobs, progress)
+        calibrator = _fit(name, scores, options, random_state, n_jobs, progress)
+        if options.shrink is not None and can_shrink(calibrator):
+            _draw_together(name, calibrator, scores, options, detection, random_state, n_jobs)
+        fitted[name] = calibrator
     return fitted
+
+
+def _draw_together(
+    name: str,
+    calibrator: Any,
+    scores: CalibrationScores,
+    options: CalibrationOptions,
+    detection: DetectionOptions,
+    random_state: int,
+    n_jobs: int | None,
+) -> None:
+    """Give a calibrator its `shrunken_` and `left_out_`."""
+    if scores.judged is None:
+        raise InputError("`calibration.shrink` needs scores of whole images: score the class with this option")
+    # A fold is searched a tenth as long: its thresholds only have to say how far to go.
+    nodes = None if options.node_limit is None else max(1, options.node_limit // 10)
+    seconds = None if options.time_limit is None else options.time_limit / 10
+    hasty = replace(options, coverage="across-images", node_limit=nodes, time_limit=seconds)
+
+    def fit(others: CalibrationScores) -> ScoreCalibrator:
+        return _fit(name, others, hasty, random_state, n_jobs, None)
+
+    strength = None if options.shrink == AUTO else float(options.shrink or 0)
+    calibrator.shrunken_, calibrator.left_out_ = shrink(
+        calibrator, scores, fit, detection, strength, options.min_recall, random_state
+    )
 
 
 def _fit(
@@ -96,6 +136,8 @@ def _fit(
     calibrator: ScoreCalibrator
     if name == "sigmoid":
         calibrator = SigmoidCalibrator(criterion=options.criterion, random_state=random_state, n_jobs=n_jobs)
+        if options.shrink is not None and not _is_of_one_image(scores):
+            return _fit_across(calibrator, scores)
     elif name == "isotonic":
         calibrator = IsotonicCalibrator(n_jobs=n_jobs)
     elif name == "affine":
@@ -103,6 +145,33 @@ def _fit(
     else:
         calibrator = Uncalibrated()
     return calibrator.fit(table.scores, table.labels)
+
+
+def _fit_across(calibrator: SigmoidCalibrator, scores: CalibrationScores) -> SigmoidCalibrator:
+    """Sigmoids of exemplars that do not see the positives of their own image."""
+    table = scores.table
+    is_positive = np.asarray(table.labels) == 1
+    lowest = -1.0 if calibrator.margin is None else calibrator.margin
+    is_own = np.asarray(table.groups)[is_positive][:, None] == np.asarray(table.exemplar_groups)[None, :]
+    positives = table.scores[is_positive]
+    calibrator.sigmoids_, calibrator.muted_ = fit_sigmoids(
+        positives,
+        table.scores[~is_positive],
+        (positives >= lowest) & ~is_own,
+        lowest,
+        calibrator.criterion,
+        calibrator.min_positives,
+        calibrator.max_negatives_per_positive,
+        calibrator.random_state,
+        calibrator.n_jobs,
+    )
+    calibrator.n_features_in_, calibrator.classes_ = table.n_exemplars, np.array([0, 1])
+    return calibrator
+
+
+def _is_of_one_image(scores: CalibrationScores) -> bool:
+    """Whether all exemplars are of one image: then nobody else could cover it."""
+    return len(set(np.asarray(scores.table.exemplar_groups).tolist())) == 1
 
 
 def _fit_joint(
@@ -113,9 +182,7 @@ def _fit_joint(
     progress: ProgressCallback | None,
 ) -> JointCalibrator:
     table = scores.table
-    is_across = options.coverage == "across-images"
-    if is_across and len(set(np.asarray(table.exemplar_groups).tolist())) == 1:
-        is_across = False  # all exemplars are of one image: nobody else could cover it
+    is_across = options.coverage == "across-images" and not _is_of_one_image(scores)
     calibrator = JointCalibrator(
         sigmoid=True,
         method=options.method,
@@ -135,6 +202,23 @@ def _fit_joint(
     return calibrator
 
 
+def separability(scores: CalibrationScores) -> dict[str, float] | None:
+    """How far positives and negatives of a class are apart, by greedy thresholds that accept every positive.
+
+    The shares of the negatives that are accepted: "own" where exemplars may cover windows of their own image, "across"
+    where they may not. A network that knows the images by heart makes the first next to nothing. None where all
+    exemplars are of one image, which nobody else could cover.
+    """
+    table = scores.table
+    if _is_of_one_image(scores):
+        return None
+    shares = {}
+    for name, is_across in (("own", False), ("across", True)):
+        problem = table.problem(is_across)
+        shares[name] = float(solve(problem, method="greedy").loss) / problem.n_negatives
+    return shares
+
+
 @dataclass(frozen=True)
 class ScoreRule:
     """How the scores of some exemplars of a class become one score per window."""
@@ -142,6 +226,7 @@ class ScoreRule:
     used: NDArray[np.intp]  # (U,) exemplars of the class whose scores it wants
     calibrator: ScoreCalibrator  # of those
     pooling: int = 1
+    is_probability: bool = False  # whether scales that were drawn together end in a probability
 
     def __call__(self, scores: FloatArray, boxes: NDArray[np.float64]) -> tuple[FloatArray, NDArray[np.intp]]:
         """(n,) scores and (n,) winning exemplars of the class, from (n, U) raw scores of the windows of one image."""
@@ -152,7 +237,12 @@ class ScoreRule:
             return calibrated.max(axis=1), self.used[winning_exemplar(calibrated, scores)]
         calibrated = self.calibrator.transform(scores)
         winners = winning_exemplar(calibrated, self.calibrator.tie_breaker(scores))
-        return pooled(calibrated, self.pooling), self.used[winners]
+        return self._linked(pooled(calibrated, self.pooling)), self.used[winners]
+
+    def _linked(self, calibrated: NDArray[np.float64]) -> NDArray[np.float64]:
+        if self.is_probability and isinstance(self.calibrator, ShrunkenCalibrator):
+            return self.calibrator.probabilities(calibrated)
+        return calibrated
 
     def best(self, scores: FloatArray, n_best: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
         """(n, k) exemplars of the class with the highest calibrated scores, the winner first, and those scores.
@@ -168,13 +258,19 @@ class ScoreRule:
             return np.empty((0, 0), dtype=np.intp), np.empty((0, 0))
         calibrated = np.asarray(self.calibrator.transform(scores), dtype=np.float64)
         order = np.lexsort((-self.calibrator.tie_breaker(scores), -calibrated), axis=1)[:, :n_best]
-        return self.used[order], np.take_along_axis(calibrated, order, axis=1)
+        return self.used[order], self._linked(np.take_along_axis(calibrated, order, axis=1))
 
 
 def score_rule(name: str, fitted: Mapping[str, ScoreCalibrator], n_exemplars: int, pooling: int = 1) -> ScoreRule:
-    """The rule of the calibrator `name`; redundant exemplars of a joint calibration are left out."""
+    """The rule of the calibrator `name`.
+
+    Redundant exemplars of a joint calibration are left out, unless scales are drawn together, which gives them one.
+    """
     calibrator = fitted[STORED_AS[name]]
     used = np.arange(n_exemplars)
+    shrunken = getattr(calibrator, "shrunken_", None)
+    if shrunken is not None:
+        return ScoreRule(used, shrunken, pooling, is_probability=name in _PROBABILITIES)
     if isinstance(calibrator, JointCalibrator):
         used = np.flatnonzero(calibrator.active_)
         calibrator = restricted(calibrator, used, sigmoid=name == JOINT_SIGMOID)
@@ -188,15 +284,6 @@ def restricted(calibrator: JointCalibrator, used: NDArray[np.intp], sigmoid: boo
     small.sigmoids_, small.muted_ = calibrator.sigmoids_[used], calibrator.muted_[used]
     small.n_features_in_, small.classes_ = len(used), calibrator.classes_
     return small
-
-
-def pooled(calibrated: FloatArray, n_best: int) -> NDArray[np.float64]:
-    """(n,) mean of the `n_best` highest of (n, U) calibrated scores; of all where there are fewer."""
-    n_best = min(n_best, calibrated.shape[1])
-    if n_best == 1:
-        return calibrated.max(axis=1).astype(np.float64)
-    best = np.partition(calibrated, -n_best, axis=1)[:, -n_best:]
-    return np.sort(best, axis=1).mean(axis=1, dtype=np.float64)
 
 
 def check_calibrators(names: Any) -> tuple[str, ...]:

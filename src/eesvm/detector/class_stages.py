@@ -148,6 +148,7 @@ class ClassStages:
             BareScores.of(scores),
             stored,
             self.options.calibration,
+            self.options.detection.pooling,
             self.options.random_state,
             self.engine.task_threads,
             self._search_progress(name),

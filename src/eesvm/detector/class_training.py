@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError
 from eesvm.calibration.tables.score_table import ScoreTable
+from eesvm.detector.left_out import JudgedWindows, judged_windows
 from eesvm.detector.options import CalibrationOptions, TrainingOptions
 from eesvm.detector.training_table import NEGATIVE, POSITIVE, DescriptorTable, TrainingWindows
 from eesvm.exemplars.lda import ExemplarLDA
@@ -80,6 +81,7 @@ class CalibrationScores:
     overlaps: NDArray[np.float64]  # (n,) the largest IoU with an object of the class
     single: F32  # (n,) scores of the single SVM
     n_negatives: int  # negatives there are, of which the table may hold a sample
+    judged: JudgedWindows | None = None  # of whole images, where calibrations are to be judged by images left out
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,10 @@ def score_class(
     )
     single = score_windows(rows, trained.single.weights[None, :], [trained.single.bias])[:, 0]
     overlaps = windows.overlap(trained.class_name)[chosen]
-    return CalibrationScores(table, windows.boxes[chosen], overlaps, single, n_negatives)
+    judged = None
+    if options.shrink is not None:
+        judged = judged_windows(windows, trained.class_name, exemplars, random_state)
+    return CalibrationScores(table, windows.boxes[chosen], overlaps, single, n_negatives, judged)
 
 
 def n_scored(windows: TrainingWindows, class_name: str, options: CalibrationOptions) -> int:

@@ -69,6 +69,8 @@ class ExemplarDetector(BaseEstimator):
         progress: StageProgress | None = None,
         scheduler: Any = None,
         memory: int | str | None = None,
+        network: Dataset | None = None,
+        test: Dataset | None = None,
     ) -> Self:
         """Train on all images of the dataset.
 
@@ -86,6 +88,10 @@ class ExemplarDetector(BaseEstimator):
             machine, a Dask client or cluster, or an engine. The model is the same. None is this process.
         memory : bytes that each process may take, or a text such as "4GB"; mapped files do not count. Less memory means
             smaller blocks of exemplars, whose last bits may differ. None: as much as is quick.
+        network : images that the network was tuned on. Default: those that its file tells, where `finetune` wrote it.
+            What it shares with the dataset is said on the card.
+        test : images that are to judge the detector later. One that is among the dataset's or the network's is an
+            error; photographs are recognised by content, whatever their name, size or compression.
         """
         options = self.checked_options()
         plan = None if memory is None else MemoryPlan(bytes_of(memory) if isinstance(memory, str) else memory)
@@ -101,6 +107,8 @@ class ExemplarDetector(BaseEstimator):
                 progress=progress,
                 engine=engine,
                 memory=plan,
+                network=network,
+                test=test,
             )
             run.command = tuple(command)
             self.models_ = run.train()

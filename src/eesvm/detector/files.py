@@ -6,6 +6,7 @@
     classes/NAME/exemplars.safetensors, single_svm.safetensors, annotations.safetensors, boxes.safetensors
     classes/NAME/scores.npz, windows.safetensors         what calibrators are fitted from
     classes/NAME/joint/calibration.json, certificate.npz, and sigmoid.safetensors, cooccurrence.json, ...
+    classes/NAME/judged.safetensors, shrunken-joint.safetensors, ...     see `shrinkage_files`
     classes/NAME/joint/search.json    how long the search took; not hashed, so that equal models have equal cards
 
 In: a trained model. Out: the folder, and the model again. Each part is a function that writes some of these files and
@@ -50,6 +51,14 @@ from eesvm.detector.class_calibration import COOCCURRENCE, JOINT, STORED_AS
 from eesvm.detector.class_training import CalibrationScores, SingleSVM
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
+from eesvm.detector.shrinkage_files import (
+    JUDGED_NAME,
+    read_judged,
+    read_shrunken,
+    shrunken_name,
+    write_judged,
+    write_shrunken,
+)
 from eesvm.detector.training_descriptor import plain_descriptor
 from eesvm.exemplars.files import ExemplarIdentity, load_exemplars, save_exemplars
 from eesvm.structures import ExemplarAnnotation
@@ -252,6 +261,11 @@ def write_scores(root: Path, class_name: str, scores: CalibrationScores) -> list
         "n_negatives": np.array([scores.n_negatives], dtype=np.int64),
     }
     write_arrays(root / files[1], _WINDOWS, _VERSION, arrays)
+    judged = root / folder / JUDGED_NAME
+    judged.unlink(missing_ok=True)
+    if scores.judged is not None:
+        write_judged(judged, scores.judged)
+        files.append(f"{folder}/{JUDGED_NAME}")
     return files
 
 
@@ -266,8 +280,9 @@ def read_scores(root: Path, class_name: str) -> CalibrationScores:
     shapes = {"boxes": (n, 4), "overlaps": (n,), "single": (n,), "n_negatives": (1,)}
     if any(arrays[name].shape != shape for name, shape in shapes.items()):
         raise InputError(f"{file}: it must hold one box and one score for each of {n} windows")
-    n_negatives = int(arrays["n_negatives"][0])
-    return CalibrationScores(table, arrays["boxes"], arrays["overlaps"], arrays["single"], n_negatives)
+    n_negatives, kept = int(arrays["n_negatives"][0]), folder / JUDGED_NAME
+    judged = read_judged(kept, table.n_exemplars) if kept.exists() else None
+    return CalibrationScores(table, arrays["boxes"], arrays["overlaps"], arrays["single"], n_negatives, judged)
 
 
 def write_calibrator(
@@ -279,6 +294,22 @@ def write_calibrator(
 ) -> list[str]:
     """One fitted calibrator, by the name it is kept under; with joint thresholds their proof, perhaps read for that."""
     folder = f"classes/{class_folder(class_name)}"
+    shrunken, left_out = (getattr(calibrator, name, None) for name in ("shrunken_", "left_out_"))
+    extra = _made(root, f"{folder}/{shrunken_name(name)}")
+    (root / extra).unlink(missing_ok=True)
+    if shrunken is not None and left_out is not None:
+        write_shrunken(root / extra, shrunken, left_out)
+        return [*_write_plain(root, folder, name, calibrator, read_certificate), extra]
+    return _write_plain(root, folder, name, calibrator, read_certificate)
+
+
+def _write_plain(
+    root: Path,
+    folder: str,
+    name: str,
+    calibrator: ScoreCalibrator,
+    read_certificate: Callable[[], Certificate] | None,
+) -> list[str]:
     if isinstance(calibrator, CooccurrenceCalibrator):
         file = _made(root, f"{folder}/{name}.json")
         save_calibration(root / file, calibrator)
@@ -307,6 +338,14 @@ def certificate_reader(root: Path, names: Sequence[str]) -> Callable[[], Certifi
 def read_calibrator(root: Path, class_name: str, name: str, n_exemplars: int) -> ScoreCalibrator:
     """What `write_calibrator` wrote."""
     folder = root / "classes" / class_folder(class_name)
+    calibrator: Any = _read_plain(folder, name, n_exemplars)
+    extra = folder / shrunken_name(name)
+    if extra.exists():
+        calibrator.shrunken_, calibrator.left_out_ = read_shrunken(extra, n_exemplars)
+    return calibrator
+
+
+def _read_plain(folder: Path, name: str, n_exemplars: int) -> ScoreCalibrator:
     if name == COOCCURRENCE:
         file = folder / f"{name}.json"
         cooccurrence = load_cooccurrence(file)
@@ -344,6 +383,11 @@ class _Reader(Document):
         if found != digest:
             raise InputError(f"{path}: it is damaged or of another model: its content is not what {CARD_NAME} lists")
         return path
+
+    def check_if_there(self, name: str) -> None:
+        """The same for a file that a model need not have; one that the card lists, or that is there, must be right."""
+        if name in self.content["files"] or (self.root / name).exists():
+            self.check(name)
 
     def options(self) -> DetectorOptions:
         options = self.content["options"]
@@ -392,6 +436,7 @@ class _Reader(Document):
             model.regressor = read_regressor(self.root, name, dimension)
         for stored in entry["calibrators"]:
             self.check(f"{folder}/{_CALIBRATOR_FILES.get(stored, f'{stored}.safetensors')}")
+            self.check_if_there(f"{folder}/{shrunken_name(stored)}")
             model.calibrators[stored] = read_calibrator(self.root, name, stored, model.n_exemplars)
         if f"{folder}/scores.npz" in self.content["files"]:
             model.read_scores = partial(self.scores, name, folder)
@@ -403,6 +448,7 @@ class _Reader(Document):
     def scores(self, class_name: str, folder: str) -> CalibrationScores:
         for file in ("scores.npz", "windows.safetensors"):
             self.check(f"{folder}/{file}")
+        self.check_if_there(f"{folder}/{JUDGED_NAME}")
         return read_scores(self.root, class_name)
 
     def certificate(self, file: str) -> Certificate:

@@ -15,7 +15,7 @@ from typing import Any
 from eesvm._support.digests import digest
 from eesvm._support.parts import PartKey
 from eesvm.datasets.fingerprint import Fingerprint
-from eesvm.detector.class_calibration import JOINT
+from eesvm.detector.class_calibration import JOINT, SHRINKABLE
 from eesvm.detector.files import class_folder
 from eesvm.detector.options import DetectorOptions
 
@@ -53,13 +53,18 @@ class TrainingKeys:
         """The table of scores: which windows are in it."""
         wanted = ("positive_overlap", "negative_overlap", "max_negatives")
         options = {name: vars(self.options.calibration)[name] for name in wanted}
+        if self.options.calibration.shrink is not None:
+            options["judged"] = True
         return _of_class(class_name, "scores", digest([self.training(class_name).key, options]))
 
     def calibration(self, class_name: str, stored: str) -> PartKey:
         """A calibrator: what it reads of the options."""
         options = {name: value for name, value in vars(self.options.calibration).items() if name != "calibrator"}
+        shrink = options.pop("shrink")
         if stored != JOINT:
             options = {"criterion": options["criterion"]} if stored == "sigmoid" else {}
+        if shrink is not None and stored in SHRINKABLE:
+            options["shrink"] = [shrink, self.options.detection.pooling]
         return _of_class(class_name, stored, digest([self.scores(class_name).key, stored, options]))
 
     def of_class(self, class_name: str, calibrators: Iterable[str]) -> list[PartKey]:

@@ -63,7 +63,12 @@ class ClassModel:
         if self.read_scores is None:
             raise InputError(f"the model has neither the calibrator {name} nor the scores to fit it from")
         self.calibrators |= calibrate_class(
-            self.read_scores(), [name], options.calibration, random_state=options.random_state, n_jobs=options.n_jobs
+            self.read_scores(),
+            [name],
+            options.calibration,
+            pooling=options.detection.pooling,
+            random_state=options.random_state,
+            n_jobs=options.n_jobs,
         )
 
 

@@ -33,6 +33,7 @@ CALIBRATORS = ("none", "sigmoid", "isotonic", "affine", "joint", "joint-sigmoid"
 COVERAGES = ("own-image", "across-images")
 TRAINERS = ("svm", "lda")
 PRIORS = (None, "class")
+AUTO = "auto"
 DESCRIPTORS = ("cnn", "hog")
 
 # The one place in which presets differ. "paper": the settings of section 5.2. The paper does not say how long its
@@ -52,6 +53,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "calibration.calibrator": "joint-sigmoid",
         "calibration.coverage": "across-images",
         "calibration.min_recall": 1.0,
+        "calibration.shrink": None,
         "detection.pooling": 5,
         "detection.box_regression": True,
     },
@@ -65,6 +67,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "calibration.calibrator": "joint-sigmoid",
         "calibration.coverage": "own-image",
         "calibration.min_recall": 1.0,
+        "calibration.shrink": None,
         "detection.pooling": 1,
         "detection.box_regression": False,
     },
@@ -150,6 +153,9 @@ class CalibrationOptions:
     time_limit: float | None = 120.0  # seconds, for classes so large that even so many boxes take too long
     gap: float = 0.01
     criterion: str = "least_squares"  # of sigmoids
+    # Share of the scales of exemplars that is their own, 0 to 1; "auto": as images left out support it, class by class;
+    # None: all of it, and sigmoids of each exemplar, as in the paper.
+    shrink: str | float | None = _preset("calibration.shrink")
     positive_overlap: float = 0.5  # IoU from which a window is a positive
     negative_overlap: float = 0.2  # and up to which it is a negative; between them it is neither
     max_negatives: int | None = 50_000  # drawn at random from all images; None: all
@@ -163,6 +169,9 @@ class CalibrationOptions:
         _check_optional(self.node_limit, "calibration.node_limit", minimum=1, integer=True)
         check_number(self.gap, "calibration.gap", minimum=0)
         check_choice(self.criterion, "calibration.criterion", CRITERIA)
+        if isinstance(self.shrink, str):
+            check_choice(self.shrink, "calibration.shrink", (AUTO,))
+        _check_optional(None if self.shrink == AUTO else self.shrink, "calibration.shrink", minimum=0, maximum=1)
         check_number(self.positive_overlap, "calibration.positive_overlap", above=0, maximum=1)
         check_number(self.negative_overlap, "calibration.negative_overlap", minimum=0, maximum=1)
         if self.negative_overlap >= self.positive_overlap:

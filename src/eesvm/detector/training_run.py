@@ -27,10 +27,12 @@ from eesvm._support.tasks import Engine, LocalEngine, ahead
 from eesvm._support.validation import InputError, check_image_name
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.datasets.fingerprint import fingerprint
+from eesvm.datasets.roles import PictureCodes, Roles
 from eesvm.descriptors import DescriptorCache, Transformed
+from eesvm.descriptors.backbones import tuned_images
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector.box_regression import BoxRegressor, regress_boxes
-from eesvm.detector.class_calibration import JOINT, stored_names
+from eesvm.detector.class_calibration import JOINT, separability, stored_names
 from eesvm.detector.class_stages import ClassStages
 from eesvm.detector.class_training import (
     CalibrationScores,
@@ -58,6 +60,7 @@ from eesvm.detector.files import (
 )
 from eesvm.detector.image_stages import ImageStages
 from eesvm.detector.keys import TrainingKeys
+from eesvm.detector.left_out import most_judged
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_descriptor import plain_descriptor
@@ -91,9 +94,12 @@ class TrainingRun:
         progress: StageProgress | None = None,
         engine: Engine | None = None,
         memory: MemoryPlan | None = None,
+        network: Dataset | None = None,
+        test: Dataset | None = None,
     ) -> None:
-        if not isinstance(dataset, Dataset):
-            raise InputError(f"`dataset` must be a Dataset, got {type(dataset).__name__}")
+        for given, role in ((dataset, "dataset"), (network, "network"), (test, "test")):
+            if not isinstance(given, Dataset) and (given is not None or role == "dataset"):
+                raise InputError(f"`{role}` must be a Dataset, got {type(given).__name__}")
         for record in dataset:
             check_image_name(record.image_id)  # all of them are to be written down
         self.dataset, self.options, self.cache, self.progress = dataset.annotated(), options, cache, progress
@@ -110,6 +116,8 @@ class TrainingRun:
         self._proposals: list[Windows] | None = None
         self._engine: Engine = LocalEngine(options.n_jobs) if engine is None else engine
         self._memory = memory
+        self._network, self._test = network, test
+        self.roles: dict[str, Any] | None = None  # what `Roles.summary` says; None where no other role is known
         self._n_bytes_held = 0  # scores of classes that are done, where no folder keeps them
 
     def train(self) -> list[ClassModel]:
@@ -139,11 +147,29 @@ class TrainingRun:
             self.fingerprint = fingerprint(self.dataset, self._counter("reading images"))
             self.plain = plain_descriptor(self.options.descriptor)
             self.keys = TrainingKeys(self.options, self.fingerprint, self.plain.parameters())
+            self.roles = self._check_roles()
         if self.folder is not None:
             self._check_images(self.folder)
             inputs = self.fingerprint.summary() | {"images": self.fingerprint.images}
             options = self.options.as_dict()
             self.folder.begin(self.command, options, inputs, self._part_names())
+
+    def _check_roles(self) -> dict[str, Any] | None:
+        """Refuse test images among the others; what is known of who looked at which images."""
+        network = None
+        if self._network is not None:
+            network = PictureCodes.of(self._network, self._network.name, self._counter("images of the network"))
+        elif self.options.descriptor.name == "cnn":
+            network = tuned_images(self.options.descriptor.backbone)
+        if network is None and self._test is None:
+            return None
+        test = None
+        if self._test is not None:
+            test = PictureCodes.of(self._test, self._test.name, self._counter("test images"))
+        own = PictureCodes.of(self.dataset, self.dataset.name, self._counter("recognising images"))
+        roles = Roles(own, network, test)
+        roles.check()
+        return roles.summary()
 
     def _check_images(self, folder: RunFolder) -> None:
         """Refuse a folder whose model is of other images altogether: training there would replace it."""
@@ -180,7 +206,8 @@ class TrainingRun:
     @property
     def inputs(self) -> dict[str, Any]:
         """What the model is made from; images that could not be read are not counted."""
-        return self.fingerprint.summary() | {"n_images": self._n_images()}
+        roles = {} if self.roles is None else {"roles": self.roles}
+        return self.fingerprint.summary() | {"n_images": self._n_images()} | roles
 
     def _n_images(self) -> int:
         """How many images are learned from, as far as that is known here or from an earlier run."""
@@ -271,19 +298,25 @@ class TrainingRun:
         )
 
     def _facts(self, name: str, scores: Held[CalibrationScores]) -> dict[str, Any]:
-        """How many windows a class is calibrated on; its scores are made where they are missing."""
+        """How many windows a class is calibrated on; its scores are made where they are missing.
+
+        Where the network was tuned on images of the exemplars, also how separable that has made them.
+        """
         part = self.keys.scores(name)
+        is_tuned = bool(self.roles and self.roles["n_shared"])
         if self.folder is not None and self.folder.has(*part):
             known = self.folder.entry(part.name).get("facts")
-            if known is not None:
+            if known is not None and ("separability" in known or not is_tuned):
                 return known
         found = scores()
         n_positives = found.table.n_positives
-        facts = {
+        facts: dict[str, Any] = {
             "n_positives": n_positives,
             "n_negatives": found.table.n_rows - n_positives,
             "n_negatives_in_all": found.n_negatives,
         }
+        if is_tuned:
+            facts["separability"] = separability(found)
         if self.folder is not None:
             self.folder.note(part.name, facts=facts)
         return facts
@@ -322,7 +355,10 @@ class TrainingRun:
         windows = self.windows
         _, instances = windows.objects(model.class_name)
         trained = TrainedClass(model.class_name, model.exemplars, instances, model.single, 0)
-        self._check_memory(model, n_scored(windows, model.class_name, self.options.calibration))
+        n_windows = n_scored(windows, model.class_name, self.options.calibration)
+        if self.options.calibration.shrink is not None:
+            n_windows += most_judged(len(windows.records))
+        self._check_memory(model, n_windows)
         with self._parts.stage("scores"):
             scores = self._stages.score(windows, trained)
         if self.folder is None:

@@ -92,13 +92,17 @@ def calibration_task(
     bare: BareScores,
     stored: str,
     options: CalibrationOptions,
+    pooling: int,
     random_state: int,
     n_jobs: int | None,
     progress: ProgressCallback | None = None,
 ) -> ScoreCalibrator:
     """Fit one calibrator of a class."""
     full = bare.with_scores(np.require(scores, requirements="W"))  # kernels want arrays that could be written to
-    return calibrate_class(full, [stored], options, random_state=random_state, n_jobs=n_jobs, progress=progress)[stored]
+    fitted = calibrate_class(
+        full, [stored], options, pooling=pooling, random_state=random_state, n_jobs=n_jobs, progress=progress
+    )
+    return fitted[stored]
 
 
 def score_spans(starts: NDArray[np.int64], n_exemplars: int) -> Iterator[tuple[int, int]]:

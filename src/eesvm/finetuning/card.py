@@ -117,7 +117,7 @@ def page(name: str, content: Mapping[str, Any]) -> str:
             numbers=False,
         ),
         "",
-        f"Trained on {inputs['n_train']:,} images, stopped by {inputs['n_held_out']:,} others.",
+        f"Trained on {inputs['n_train']:,} images, stopped by {inputs['n_held_out']:,} others.{_coded(inputs)}",
         "",
         f"![learning curves]({name}.png)",
         "",
@@ -153,6 +153,16 @@ def _cells(class_name: str, inputs: Mapping[str, Any]) -> list[str]:
     objects = inputs["objects"].get(class_name, "")
     counts = (inputs["train_windows"].get(class_name, 0), inputs["held_out_windows"].get(class_name, 0))
     return [class_name, f"{objects:,}" if objects != "" else "", *(f"{n:,}" for n in counts)]
+
+
+def _coded(inputs: Mapping[str, Any]) -> str:
+    n_coded = inputs.get("n_coded", 0)
+    return (
+        f" The ONNX file holds codes of {n_coded:,} of them, by which `eesvm train` and `eesvm reproduce` recognise "
+        "them again under any name."
+        if n_coded
+        else ""
+    )
 
 
 def _usage(name: str, mode: str, layer: str) -> str:

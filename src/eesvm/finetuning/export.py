@@ -19,6 +19,7 @@ from torch import nn
 
 from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError
+from eesvm.datasets.roles import PictureCodes
 from eesvm.descriptors import onnx_files
 from eesvm.descriptors.backbones import Normalisation
 from eesvm.descriptors.cnn import LITE_LEVELS
@@ -31,15 +32,24 @@ _OPSET = 17
 
 
 def export_onnx(
-    classifier: WindowClassifier, depth: float, normalisation: Normalisation, input_size: int, name: str
+    classifier: WindowClassifier,
+    depth: float,
+    normalisation: Normalisation,
+    input_size: int,
+    name: str,
+    images: PictureCodes | None = None,
 ) -> bytes:
-    """The model, checked against torch; `depth` is that of EfficientNet-Lite and ignored for other bodies."""
+    """The model, checked against torch; `depth` is that of EfficientNet-Lite and ignored for other bodies.
+
+    `images` are those it was tuned on: the file holds codes by which they are recognised later.
+    """
     was_training, device = classifier.training, next(classifier.parameters()).device
     classifier = classifier.to("cpu").eval()
     try:
         with torch.no_grad():
             model = _model(classifier, depth, input_size, name)
-            onnx_files.state(model, stated_facts(classifier, normalisation, input_size))
+            facts = stated_facts(classifier, normalisation, input_size)
+            onnx_files.state(model, facts, None if images is None else images.as_dict())
             content = model.SerializeToString()
             check_outputs(content, classifier, input_size)
     finally:

@@ -19,6 +19,7 @@ from eesvm._support.digests import digest
 from eesvm._support.extras import optional_module
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError, check_choice
+from eesvm.datasets.roles import PictureCodes
 from eesvm.descriptors.backbones import DEVICES, Normalisation
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector.training_table import StageProgress
@@ -212,11 +213,13 @@ class _Run(NamedTuple):
 
         start = self.start
         classifier = classifier.cpu()
-        content = export_onnx(classifier, start.depth, start.normalisation, start.input_size, self.path.stem)
+        images = PictureCodes.of((*self.data.train.records, *self.data.held_out.records), self.data.fingerprint.name)
+        content = export_onnx(classifier, start.depth, start.normalisation, start.input_size, self.path.stem, images)
         layers = stated_facts(classifier, start.normalisation, start.input_size)["layers"]
         running = {"device": self.runtime.name, "torch": optional_module("torch").__version__}
         sha256 = hashlib.sha256(content).hexdigest()
-        card = make_card(self.key, self.options, self.data.summary(), start.facts(), layers, state, running, sha256)
+        inputs = self.data.summary() | {"n_coded": len(images)}
+        card = make_card(self.key, self.options, inputs, start.facts(), layers, state, running, sha256)
         write_card(self.path, card)
         with atomic_write(self.path) as handle:
             handle.write(content)

@@ -83,7 +83,7 @@ def gather(
         title=title or texts.title(list(class_ids)),
         headline="",
         has_truth=judgement is not None,
-        is_joint=used in (JOINT, JOINT_SIGMOID),
+        is_joint=used in (JOINT, JOINT_SIGMOID) and detector.checked_options().calibration.shrink is None,
         classes=_classes(class_ids, trained, detections, judgement),
         exemplars=_exemplars(trained, detections, judgement, [each.picture is not None for each in exemplars]),
         scenes=embedded,

@@ -108,7 +108,8 @@ class ClassWork:
             return {}
 
     def _train(self, options: DetectorOptions) -> tuple[TrainedClass, CalibrationScores]:
-        kind = options.windows, options.descriptor, options.training
+        is_judged = options.calibration.shrink is not None  # then scores of whole images are wanted, too
+        kind = options.windows, options.descriptor, options.training, is_judged
         if kind not in self._trained:
             train, _ = self.windows_of(options)
             trained = train_class(train, self.class_name, options.training, random_state=options.random_state)

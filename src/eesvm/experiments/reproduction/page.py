@@ -18,9 +18,11 @@ from eesvm._support.amounts import duration
 from eesvm._support.files import atomic_write
 from eesvm._support.run_folder import NAME as RUN_NAME
 from eesvm._support.version import __version__
+from eesvm.datasets.roles import sentences
 from eesvm.detector.options import DetectorOptions
 from eesvm.experiments.claims.rules import CONFIRMED, NOT_CONFIRMED, RULES, UNTESTED
 from eesvm.experiments.claims.sheet import Judged, claims_table, summary
+from eesvm.experiments.reproduction.image_roles import search_separability
 from eesvm.experiments.reproduction.recipes import CHANGES, EARLY_NODES, NETWORK, Recipe
 from eesvm.experiments.reproduction.results import SMALL
 from eesvm.experiments.reproduction.run import Measured
@@ -97,9 +99,18 @@ def run_facts(root: Path, run: Run) -> list[tuple[str, str]]:
         ("dataset", f"{inputs['name']}, hash {inputs['digest']} of all images and annotations used"),
         ("splits", run.splits.how),
         *run.splits.roles(),
+        *_who_saw_what(run.measured),
         ("classes", ", ".join(run.measured.results.classes)),
         ("time", f"{duration(sum(seconds.values()))} of measuring: {spent}"),
     ]
+
+
+def _who_saw_what(measured: Measured) -> list[tuple[str, str]]:
+    """The network's images against the others, where something is known of them."""
+    roles = measured.inputs.get("roles")
+    if roles is None:
+        return []
+    return [("images of the network", " ".join(sentences(roles, search_separability(measured.results))))]
 
 
 def changes(run: Run) -> list[tuple[str, str]]:

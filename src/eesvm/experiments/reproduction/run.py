@@ -21,6 +21,7 @@ from eesvm._support.digests import digest
 from eesvm._support.run_folder import RunFolder
 from eesvm._support.validation import InputError
 from eesvm.datasets.fingerprint import fingerprint
+from eesvm.datasets.roles import PictureCodes
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector.class_training import NothingToLearnError
 from eesvm.detector.files import class_folder
@@ -28,6 +29,7 @@ from eesvm.detector.training_descriptor import plain_descriptor
 from eesvm.detector.training_table import StageProgress
 from eesvm.experiments.figures.paper_figures import FigureInputs, PaperFigure, paper_figures
 from eesvm.experiments.reproduction import files
+from eesvm.experiments.reproduction.image_roles import check_roles
 from eesvm.experiments.reproduction.measure import ClassWork
 from eesvm.experiments.reproduction.recipes import Recipe
 from eesvm.experiments.reproduction.results import FULL, SMALL, STAGES, Part, Results
@@ -91,6 +93,7 @@ class Reproduction:
         study_seconds: float = SECONDS,
         with_figures: bool = True,
         progress: StageProgress | None = None,
+        network: PictureCodes | None = None,
     ) -> None:
         self.splits, self.recipes, self.cache, self.progress = splits, recipes, cache, progress
         self.n_resamples, self.study_seconds, self.with_figures = n_resamples, study_seconds, with_figures
@@ -102,14 +105,17 @@ class Reproduction:
         ]
         files.check_folder(Path(folder), splits.name)
         self.folder = RunFolder(folder)
+        self.network = network  # the images that it was tuned on, where they are known
         self.figures: list[PaperFigure] = []
         self.problems: list[Problem] = []
         self.made: list[str] = []
 
     def measure(self, command: Sequence[str] = ()) -> Measured:
         """All parts, read or measured."""
+        roles = check_roles(self.splits, self.network, partial(self._report, "recognising images"))
         hashes = self._fingerprints()
         inputs = {"kind": files.KIND, "name": self.splits.name, "digest": digest(hashes), **self._sizes()}
+        inputs |= {} if roles is None else {"roles": roles}
         options = {stage: [recipe.options.as_dict() for recipe in own] for stage, own in self.recipes.items()}
         parts = [*(place.title for place in self.places), _PRUNING, *([_FIGURES] if self.with_figures else [])]
         self.keys = self._keys(hashes)

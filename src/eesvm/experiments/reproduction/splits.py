@@ -15,8 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from eesvm._support.amounts import enumeration
 from eesvm._support.validation import InputError, check_number
 from eesvm.datasets import select
+from eesvm.datasets.roles import without_copies
 from eesvm.datasets.scenes import make_scenes
 from eesvm.structures import Dataset, ImageRecord
 
@@ -85,8 +87,11 @@ def scene_splits(n_splits: int, n_images: int, classes: Sequence[str] = SCENE_CL
 
 
 def random_splits(dataset: Dataset, n_splits: int, n_images: int | None, classes: Sequence[str] | int) -> Splits:
-    """Random halves of at most `n_images` images, several times; the same images in other halves."""
-    chosen = _drawn(dataset.images, n_images, seed=0)
+    """Random halves of at most `n_images` images, several times; the same images in other halves.
+
+    A photograph that the dataset holds twice is used once: its copies could be in both halves.
+    """
+    chosen, copies = without_copies(_drawn(dataset.images, n_images, seed=0))
     _check(n_splits, len(chosen), dataset.name)
     splits = []
     for number in range(n_splits):
@@ -97,6 +102,9 @@ def random_splits(dataset: Dataset, n_splits: int, n_images: int | None, classes
         f"{len(chosen)} of {len(dataset)} images are cut into random halves for training and test, "
         f"{n_splits} {'times' if n_splits > 1 else 'time'}; splits of the dataset itself are not looked at."
     )
+    if copies:
+        names = enumeration([f"{name} ({other})" for name, other in copies], 3)
+        how += f" Left out {'are copies' if len(copies) > 1 else 'is a copy'} of other photographs: {names}."
     return _with_classes(dataset.name, splits, _chosen_classes(dataset, chosen, classes), how)
 
 

@@ -201,6 +201,7 @@ class _Calibrators:
                 self.scores,
                 [stored],
                 options.calibration,
+                pooling=options.detection.pooling,
                 random_state=options.random_state,
                 n_jobs=options.n_jobs,
             )
