@@ -16,6 +16,8 @@ Conventions, decided once:
 - Bounds on a threshold win over the rule: it is moved into [lower, upper], which changes neither the positives nor the
   negatives it accepts beyond those that the bounds decide. An exemplar that is needed for nothing beyond what its upper
   bound makes it accept has exactly that bound as its threshold.
+- A score that is missing, where missing means that the exemplar did not fire, is kept as -inf. It is above no
+  threshold, not even one of -inf, and no threshold is ever set by it.
 """
 
 from __future__ import annotations
@@ -27,7 +29,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._support.validation import FloatArray, InputError, check_scores, check_weights, row_blocks
+from eesvm._support.validation import (
+    MISSING,
+    FloatArray,
+    InputError,
+    check_choice,
+    check_scores,
+    check_weights,
+    row_blocks,
+)
 
 _RECALL_TOLERANCE = 1e-12  # of the total positive weight: 0.95 of 20 windows is 19, not 19.000000000000004
 
@@ -47,6 +57,8 @@ class CalibrationProblem:
         both +inf keep the exemplar switched off, both t fix it at t. Default: -inf and +inf. They are kept in the dtype
         of the scores, rounded down: a score of that dtype is above the rounded value exactly when it is above the given
         one, so rounding moves no window to the other side. Values beyond the range of the dtype become infinite.
+    missing : "refuse" (the default) refuses NaN. "not-fired" takes NaN, -inf and masked entries of the scores for
+        exemplars that did not fire: they accept that window at no threshold.
 
     The arrays are kept without a copy where their dtype allows it, and must not change afterwards.
     """
@@ -60,9 +72,11 @@ class CalibrationProblem:
         forbidden: ArrayLike | None = None,
         lower_thresholds: ArrayLike | None = None,
         upper_thresholds: ArrayLike | None = None,
+        missing: str = "refuse",
     ) -> None:
-        positives = check_scores(positive_scores, "positive_scores")
-        negatives = check_scores(negative_scores, "negative_scores")
+        check_choice(missing, "missing", MISSING)
+        positives = check_scores(positive_scores, "positive_scores", missing)
+        negatives = check_scores(negative_scores, "negative_scores", missing)
         if positives.shape[1] != negatives.shape[1]:
             raise InputError(
                 "`positive_scores` and `negative_scores` must have one column per exemplar, "
@@ -77,6 +91,7 @@ class CalibrationProblem:
         dtype = np.result_type(positives, negatives)
         self.positive_scores: FloatArray = positives.astype(dtype, copy=False)
         self.negative_scores: FloatArray = negatives.astype(dtype, copy=False)
+        self.missing = missing
         self.positive_weights = check_weights(positive_weights, len(positives), "positive_weights", allow_zero=False)
         self.negative_weights = check_weights(negative_weights, len(negatives), "negative_weights", allow_zero=True)
         self.recall_units = _whole_units(self.positive_weights)
@@ -161,7 +176,7 @@ class CalibrationProblem:
         return 0.0 if min_recall >= 1 else float((1.0 - min_recall) * total + _RECALL_TOLERANCE * total)
 
     def orphans(self) -> NDArray[np.bool_]:
-        """(P,) True for the positives that nobody may cover, by `forbidden` or by `lower_thresholds`."""
+        """(P,) True for the positives that nobody may cover: by `forbidden`, by `lower_thresholds`, or not scored."""
         orphans = np.empty(self.n_positives, dtype=bool)
         for start, block in row_blocks(self.positive_scores):
             barred = block <= self.lower_thresholds
@@ -228,7 +243,8 @@ class CalibrationProblem:
         assignment = np.empty(self.n_positives, dtype=np.intp)
         for start, block in row_blocks(self.positive_scores):
             rows = slice(start, start + len(block))
-            with np.errstate(over="ignore"):  # an infinite margin is the largest, as it should be
+            # An infinite margin is the largest, as it should be; where a score is missing it may be no number.
+            with np.errstate(over="ignore", invalid="ignore"):
                 margins = block - limits
             if self.forbidden is not None:
                 margins[self.forbidden[rows]] = -np.inf
@@ -243,11 +259,14 @@ class CalibrationProblem:
         if self.n_exemplars == 1:
             notes.append("There is one exemplar only: its threshold sits just under its lowest positive.")
         everything = (self.positive_scores, self.negative_scores)
-        lowest = np.minimum(*(scores.min(axis=0) for scores in everything))
+        lowest = np.minimum(*(np.where(scores > -np.inf, scores, np.inf).min(axis=0) for scores in everything))
         highest = np.maximum(*(scores.max(axis=0) for scores in everything))
         constant = np.flatnonzero(lowest == highest)
         if len(constant):
             notes.append(f"{_columns(constant)} constant: such an exemplar can accept everything or nothing.")
+        empty = np.flatnonzero(np.isneginf(highest))
+        if len(empty):
+            notes.append(f"{_columns(empty)} without any score: such an exemplar accepts nothing.")
         repeated = _repeated_columns(*everything)
         if len(repeated):
             notes.append(f"{_columns(repeated)} the same as an earlier column: one of each would do.")

@@ -224,6 +224,9 @@ def _spare_budget(problem: CalibrationProblem, min_recall: float) -> float:
     spare = problem.spare_budget(min_recall)
     if spare < 0:
         orphans = np.flatnonzero(problem.orphans())
+        is_unscored = np.isneginf(problem.positive_scores[orphans]).all(axis=1)
+        if is_unscored.any():
+            raise InputError(_unscored(orphans[is_unscored], min_recall))
         which = (
             f"positive {orphans[0]}" if len(orphans) == 1 else f"{len(orphans)} positives, the first is {orphans[0]},"
         )
@@ -231,10 +234,24 @@ def _spare_budget(problem: CalibrationProblem, min_recall: float) -> float:
     return spare
 
 
+def _unscored(orphans: NDArray[np.intp], min_recall: float) -> str:
+    """The sentence about positives for which all scores are missing."""
+    shown = ", ".join(map(str, orphans[:5])) + (f" and {len(orphans) - 5} more" if len(orphans) > 5 else "")
+    which = f"positive {shown} has" if len(orphans) == 1 else f"positives {shown} have"
+    them = "it" if len(orphans) == 1 else "them"
+    return (
+        f"{which} no score at all, so no thresholds cover {them}: leave {them} out of the table or lower `min_recall`, "
+        f"now {min_recall:g}"
+    )
+
+
 def _what_bars(problem: CalibrationProblem, orphans: NDArray[np.intp]) -> str:
     """Why nobody may cover the positives `orphans`, and what could be done about it."""
     if problem.forbidden is not None and problem.forbidden[orphans].all():
         return "`forbidden` bars every exemplar: allow a pair or lower `min_recall`"
-    if (problem.positive_scores[orphans] <= problem.lower_thresholds).all():
+    scores = problem.positive_scores[orphans]
+    if np.isneginf(scores).any():
+        return "every exemplar that scores it is barred, by `forbidden` or `lower_thresholds`: lower `min_recall`"
+    if (scores <= problem.lower_thresholds).all():
         return "`lower_thresholds` bars every exemplar: lower a threshold or `min_recall`"
     return "`forbidden` and `lower_thresholds` bar every exemplar: allow a pair, lower a threshold or `min_recall`"

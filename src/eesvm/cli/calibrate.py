@@ -52,7 +52,7 @@ example:
 def add_parser(verbs: Parsers) -> None:
     summary = "find the thresholds that accept the positives and the fewest negatives"
     parser = add_verb(verbs, "calibrate", run, summary, _HELP)
-    add_table_arguments(parser)
+    add_table_arguments(parser, missing="refuse")
     add = parser.add_argument
     add("-o", "--output", required=True, metavar="OUT", help="folder to write")
     add("--group-column", metavar="NAME", help="column that says where each row comes from (image, user, ...)")
@@ -110,6 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
         group_column=arguments.group_column,
         columns=arguments.columns,
         exclude=arguments.exclude,
+        missing=arguments.missing,
     )
     calibrator = _calibrator(arguments)
     if arguments.bounds is not None:
@@ -215,6 +216,7 @@ def _compare_on_held_out(
             progress=progress,
             random_state=arguments.seed,
             n_jobs=arguments.jobs,
+            missing=arguments.missing,
         )
     return Comparison(tables, test)
 

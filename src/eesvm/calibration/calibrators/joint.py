@@ -51,7 +51,7 @@ class JointCalibrator(ScoreCalibrator):
     criterion, min_positives, max_negatives_per_positive : of the sigmoids, see `SigmoidCalibrator`.
     random_state : int >= 0, seeds the search and the draw of negatives.
     n_jobs : threads; the result does not depend on it, unless `time_limit` ends the search.
-    pos_label : the positive label, see `ScoreCalibrator`.
+    pos_label, missing : the positive label and what missing scores mean, see `ScoreCalibrator`.
     scale : "none" compares margins as they are, as in the paper, which is right for scores of one unit; "spread"
         divides those of a column by its standard deviation in `fit`, so that none wins by its units alone. Decisions
         stay the same.
@@ -87,6 +87,7 @@ class JointCalibrator(ScoreCalibrator):
         n_jobs: int | None = None,
         pos_label: Any = None,
         scale: str = "none",
+        missing: str = "refuse",
     ) -> None:
         self.sigmoid = sigmoid
         self.method = method
@@ -106,6 +107,7 @@ class JointCalibrator(ScoreCalibrator):
         self.n_jobs = n_jobs
         self.pos_label = pos_label
         self.scale = scale
+        self.missing = missing
 
     def fit(self, S: Any, y: Any, groups: Any = None) -> Self:
         """Search thresholds for the scores and labels of windows.
@@ -125,6 +127,7 @@ class JointCalibrator(ScoreCalibrator):
             forbidden=forbidden,
             lower_thresholds=self.lower_thresholds,
             upper_thresholds=self.upper_thresholds,
+            missing=self.missing,
         )
         self.fit_problem(problem)
         if names is not None:
@@ -192,22 +195,29 @@ class JointCalibrator(ScoreCalibrator):
         return any_accepts(scores, self.thresholds_)
 
     def tie_breaker(self, scores: FloatArray) -> FloatArray:
-        if self.scale == "none":
-            return scores - self.thresholds_
-        if not hasattr(self, "scales_"):
+        if self.scale != "none" and not hasattr(self, "scales_"):
             raise NotFittedInputError("`scale` was changed after `fit`: call `fit` again")
-        return (scores - self.thresholds_) / self.scales_
+        with np.errstate(invalid="ignore"):  # a score that is missing under a threshold of -inf
+            margins = scores - self.thresholds_
+        margins[np.isneginf(scores)] = -np.inf
+        return margins if self.scale == "none" else margins / self.scales_
 
 
 def spreads(*tables: FloatArray) -> NDArray[np.float64]:
-    """(E,) standard deviation of each column over the rows of all tables; 1 where it is 0 or not a finite number."""
+    """(E,) standard deviation of each column over the rows of all tables; 1 where it is 0 or not a finite number.
+
+    Scores that are missing count for nothing.
+    """
     blocks = [block for table in tables for _, block in row_blocks(table)]  # views
-    n = sum(map(len, blocks))
+    is_there = [block > -np.inf for block in blocks]
+    n = np.maximum(np.sum([mask.sum(axis=0) for mask in is_there], axis=0), 1)
+    pairs = list(zip(blocks, is_there, strict=True))
     with np.errstate(over="ignore", invalid="ignore"):
-        means = np.sum([block.sum(axis=0, dtype=np.float64) for block in blocks], axis=0) / n
-        found = np.sqrt(np.sum([((block - means) ** 2).sum(axis=0) for block in blocks], axis=0) / n)
+        means = np.sum([block.sum(axis=0, dtype=np.float64, where=mask) for block, mask in pairs], axis=0) / n
+        found = np.sqrt(np.sum([((block - means) ** 2).sum(axis=0, where=mask) for block, mask in pairs], axis=0) / n)
     # The mean of equal numbers may come out a rounding error beside them.
-    is_constant = np.all([(block == blocks[0][0]).all(axis=0) for block in blocks], axis=0)
+    lowest = np.min([np.where(mask, block, np.inf).min(axis=0) for block, mask in pairs], axis=0)
+    is_constant = lowest >= np.max([block.max(axis=0) for block in blocks], axis=0)
     return np.where(np.isfinite(found) & (found > 0) & ~is_constant, found, 1.0)
 
 

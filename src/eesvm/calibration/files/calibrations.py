@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from eesvm._support.documents import Document, is_number, plain, write_json
 from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
-from eesvm._support.validation import InputError
+from eesvm._support.validation import MISSING, InputError
 from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator, check_options
 from eesvm.calibration.calibrators.independent import check_sigmoid_options
@@ -63,8 +63,8 @@ _PARAMETERS = (
     "random_state",
     "n_jobs",
 )
-# Not `pos_label`: it is the second of the labels that the file holds.
-_COOCCURRENCE_PARAMETERS = tuple(name for name in CooccurrenceCalibrator().get_params() if name != "pos_label")
+_APART = ("pos_label", "missing")  # the second of the labels that the file holds; a field that most files do not have
+_COOCCURRENCE_PARAMETERS = tuple(name for name in CooccurrenceCalibrator().get_params() if name not in _APART)
 
 
 def save_calibration(
@@ -103,6 +103,7 @@ def save_calibration(
         "thresholds": [_THRESHOLD_TEXTS.get(t, t) for t in calibrator.thresholds_.tolist()],
         **_bounds_to_save(calibrator),
         **({"scales": calibrator.scales_.tolist()} if hasattr(calibrator, "scales_") else {}),
+        **_missing_to_save(calibrator),
         "sigmoids": calibrator.sigmoids_.tolist() if calibrator.sigmoid else None,
         "muted": calibrator.muted_.tolist() if calibrator.sigmoid else None,
         "parameters": {name: plain(getattr(calibrator, name)) for name in _PARAMETERS},
@@ -167,7 +168,13 @@ def _cooccurrence_content(calibrator: CooccurrenceCalibrator, names: list[str] |
         "columns": columns.tolist(),
         "values": calibrator.matrix_[rows, columns].tolist(),
         "parameters": {name: plain(getattr(calibrator, name)) for name in _COOCCURRENCE_PARAMETERS},
+        **_missing_to_save(calibrator),
     }
+
+
+def _missing_to_save(calibrator: JointCalibrator | CooccurrenceCalibrator) -> dict[str, str]:
+    """What missing scores mean, where they are allowed."""
+    return {} if calibrator.missing == MISSING[0] else {"missing": calibrator.missing}
 
 
 def _names_to_save(
@@ -272,7 +279,7 @@ class _Reader(Document):
         values = self.content.get("parameters")
         self.check_object("parameters", values, _COOCCURRENCE_PARAMETERS)
         classes = self.classes()
-        calibrator = CooccurrenceCalibrator(**values, pos_label=_pos_label(classes))
+        calibrator = CooccurrenceCalibrator(**values, pos_label=_pos_label(classes), missing=self.missing())
         with self.usable("parameters"):
             check_options(calibrator)
         calibrator.matrix_, calibrator.n_learned_ = self.matrix(n), n_learned
@@ -306,7 +313,9 @@ class _Reader(Document):
         classes = self.classes()
         scales = self.scales(n)
         scale = "none" if scales is None else "spread"
-        calibrator = JointCalibrator(**self.parameters(), pos_label=_pos_label(classes), scale=scale)
+        calibrator = JointCalibrator(
+            **self.parameters(), pos_label=_pos_label(classes), scale=scale, missing=self.missing()
+        )
         options = ("method", "time_limit", "gap", "min_recall", "random_state", "n_jobs", "node_limit")
         with self.usable("parameters"):
             check_search_options(**{name: getattr(calibrator, name) for name in options})
@@ -454,6 +463,12 @@ class _Reader(Document):
         value = self.content.get("across_groups", False)
         if not isinstance(value, bool):
             self.fail("across_groups", f"must be true or false, got {value!r}")
+        return value
+
+    def missing(self) -> str:
+        value = self.content.get("missing", MISSING[0])
+        if not isinstance(value, str) or value not in MISSING:
+            self.fail("missing", f"must be one of {', '.join(MISSING)}, got {value!r}")
         return value
 
     def names(self, n: int) -> list[str] | None:
