@@ -23,6 +23,7 @@ Conventions, decided once:
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from hashlib import blake2b
 from typing import Any
 
@@ -94,7 +95,7 @@ class CalibrationProblem:
         self.missing = missing
         self.positive_weights = check_weights(positive_weights, len(positives), "positive_weights", allow_zero=False)
         self.negative_weights = check_weights(negative_weights, len(negatives), "negative_weights", allow_zero=True)
-        self.recall_units = _whole_units(self.positive_weights)
+        self.recall_units, self.unit_weight = _whole_units(self.positive_weights)
         self.forbidden = _check_forbidden(forbidden, positives.shape)
         self.lower_thresholds = self._check_bound(lower_thresholds, "lower_thresholds", -np.inf)
         self.upper_thresholds = self._check_bound(upper_thresholds, "upper_thresholds", np.inf)
@@ -331,10 +332,10 @@ def _round_down(values: FloatArray, dtype: np.dtype[Any]) -> FloatArray:
         return np.where(too_high, np.nextafter(rounded, np.array(-np.inf, dtype=dtype)), rounded)
 
 
-def _whole_units(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(P,) `weights` in units so small that they are whole, and sums of them exact in any order."""
+def _whole_units(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], Fraction]:
+    """(P,) `weights` in units so small that they are whole, and sums of them exact in any order; the unit."""
     exponent = math.frexp(math.fsum(weights))[1]  # of the exact sum, which no order of the weights changes
-    return np.maximum(np.rint(np.ldexp(weights, 52 - exponent)), 1.0)
+    return np.maximum(np.rint(np.ldexp(weights, 52 - exponent)), 1.0), Fraction(2) ** (exponent - 52)
 
 
 def _check_forbidden(forbidden: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:

@@ -62,12 +62,13 @@ class RankedProblem:
 
 
 def rank(
-    problem: CalibrationProblem, min_recall: float = 1.0, n_jobs: int | None = None, only_useful: bool = False
+    problem: CalibrationProblem, min_recall: float | None = 1.0, n_jobs: int | None = None, only_useful: bool = False
 ) -> RankedProblem:
     """Sort every exemplar's negatives and count, for every pair, the negatives that come along.
 
     With `only_useful`, levels that cost more than some solution that is quick to find may be left out, and the pairs
     that need them count as forbidden: no best solution uses them. It is done where it saves memory worth the time.
+    Without a floor, `min_recall=None`, everything may be left out.
     """
     is_costly, is_forced = problem.negative_weights > 0, problem.forced()
     costly = np.flatnonzero(is_costly & ~is_forced)
@@ -219,8 +220,10 @@ def _sums_are_exact(prices: NDArray[np.float64]) -> bool:
     return bool(exponent_of_total - (exponents - 53 + trailing_zeros).min() <= 53)
 
 
-def _spare_budget(problem: CalibrationProblem, min_recall: float) -> float:
+def _spare_budget(problem: CalibrationProblem, min_recall: float | None) -> float:
     """What the recall floor still lets go once the positives that nobody may cover are left out."""
+    if min_recall is None:
+        return float(problem.recall_units[~problem.orphans()].sum())
     spare = problem.spare_budget(min_recall)
     if spare < 0:
         orphans = np.flatnonzero(problem.orphans())

@@ -51,49 +51,31 @@ from eesvm._support.validation import InputError, row_blocks
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.proofs.walk import Paid, ProofTree, Root, Shares, Values
+from eesvm.calibration.units import common_unit
 
-_EXACT = 2.0**53  # whole numbers below it, and sums of them below it, are exact in float64
+EXACT = 2.0**53  # whole numbers below it, and sums of them below it, are exact in float64
 
 
 def certified_bound(problem: CalibrationProblem, certificate: Certificate) -> float:
     """The lower bound that a certificate proves, rounded down to a float; an `InputError` where it is no proof."""
     certificate.check(problem)
     quantum, cutoff = float(certificate.quantum), float(certificate.cutoff)
-    weights = _in_quanta(problem.negative_weights, quantum)
+    weights = in_quanta(problem.negative_weights, quantum)
     bound = math.inf if cutoff == math.inf else Fraction(cutoff) / Fraction(quantum)
-    bound = min(bound, _ceiling_cost(problem, certificate, weights))
+    bound = min(bound, ceiling_cost(problem, certificate, weights))
     root, tree = Root(problem, certificate, weights), ProofTree(certificate)
     paid = Paid(root)
     leaves = np.flatnonzero(certificate.split_exemplar < 0)
     paid_at: dict[int, int] = {}
     for leaf in tree.walk(leaves.tolist(), paid):
         paid_at[leaf] = paid.weight  # of this leaf: the walk changes it
-    for k, users in _by_set(certificate, leaves):
+    for k, users in by_set(certificate, leaves):
         matter = [leaf for leaf in users if paid_at[leaf] < bound]
         bound = min([bound, *_leaf_bounds(root, certificate, tree, k, matter)])
     return _as_loss(bound, quantum, problem.negative_weights)
 
 
-def common_unit(weights: NDArray[np.float64]) -> Fraction | None:
-    """The largest number that all weights are whole multiples of; None where their sums are not exact in float64.
-
-    0 where all weights are 0.
-    """
-    positive = weights[weights > 0]
-    if len(positive) == 0:
-        return Fraction(0)
-    mantissas, exponents = np.frexp(positive)
-    whole = np.ldexp(mantissas, 53).astype(np.int64)
-    _, lowest_bits = np.frexp((whole & -whole).astype(np.float64))
-    exponent = int((exponents - 53 + lowest_bits - 1).min())  # all weights are whole multiples of 2**exponent
-    with np.errstate(over="ignore"):
-        if not np.ldexp(positive.sum(), -exponent) < _EXACT:
-            return None
-    divisor = int(np.gcd.reduce(np.ldexp(positive, -exponent).astype(np.int64)))
-    return divisor * Fraction(2) ** exponent
-
-
-def _by_set(certificate: Certificate, leaves: NDArray[np.intp]) -> Iterator[tuple[int, list[int]]]:
+def by_set(certificate: Certificate, leaves: NDArray[np.intp]) -> Iterator[tuple[int, list[int]]]:
     """Every set that is used, and the leaves that use it; -1 for all those that use none."""
     sets = np.maximum(certificate.shares_of[leaves], -1)
     by_set = np.argsort(sets, kind="stable")
@@ -105,7 +87,19 @@ def _by_set(certificate: Certificate, leaves: NDArray[np.intp]) -> Iterator[tupl
 def _leaf_bounds(
     root: Root, certificate: Certificate, tree: ProofTree, k: int, leaves: Sequence[int]
 ) -> Iterator[int | float]:
-    """The bounds, in quanta, of leaves that all use set `k`, which is refused where it is no set of shares there."""
+    """The bounds, in quanta, of leaves that all use set `k`."""
+    at_stake = _AtStake(root.problem, certificate, float(certificate.price[k]) if k >= 0 else 0.0)
+    for _, v, values in leaf_values(root, certificate, tree, k, leaves):
+        yield values.paid.weight + at_stake.total(v, values.is_covered)
+
+
+def leaf_values(
+    root: Root, certificate: Certificate, tree: ProofTree, k: int, leaves: Sequence[int]
+) -> Iterator[tuple[int, NDArray[np.float64], Values]]:
+    """(leaf, v_p, what is paid and covered) at leaves that use set `k`, refused where it is no set of shares there.
+
+    What is paid and covered is right until the next one is asked for.
+    """
     if not leaves:
         return
     shares = Shares.from_set(certificate, k)
@@ -113,7 +107,6 @@ def _leaf_bounds(
     given = np.bincount(shares.negative, weights=shares.amount, minlength=len(root.weights))
     excessive = np.flatnonzero(given > root.weights)
     values = Values(root, shares.only(given[shares.negative] <= root.weights[shares.negative]))
-    at_stake = _AtStake(root.problem, certificate, float(certificate.price[k]) if k >= 0 else 0.0)
     for leaf in tree.walk(leaves, values):
         for n in excessive[~values.paid.mask[excessive]]:
             raise InputError(
@@ -124,7 +117,7 @@ def _leaf_bounds(
         if p >= 0:
             v = v.copy()
             v[p] = values.of_everything(p)
-        yield values.paid.weight + at_stake.total(v, values.is_covered)
+        yield leaf, v, values
 
 
 class _AtStake:
@@ -141,7 +134,7 @@ class _AtStake:
         self.charges = [math.floor(quanta * int(unit)) for unit in units]  # lambda u_p, one for each different u_p
         self.allowance = math.ceil(quanta * Fraction(spare))  # lambda m
         # v_p is below 2**53, so the minimum with it does not change where a larger charge is cut off there.
-        self.charge = np.array([min(charge, int(_EXACT)) for charge in self.charges], dtype=np.float64)
+        self.charge = np.array([min(charge, int(EXACT)) for charge in self.charges], dtype=np.float64)
 
     def total(self, values: NDArray[np.float64], is_covered: NDArray[np.bool_]) -> int | float:
         """The sum over the positives that are not covered; never below 0, which a price of 0 proves."""
@@ -157,7 +150,7 @@ class _AtStake:
         return max(0, from_open + from_dead - self.allowance)
 
 
-def _ceiling_cost(problem: CalibrationProblem, certificate: Certificate, weights: NDArray[np.float64]) -> int | float:
+def ceiling_cost(problem: CalibrationProblem, certificate: Certificate, weights: NDArray[np.float64]) -> int | float:
     """In quanta, the least that anybody pays who accepts a score at or below a ceiling; inf where there is none."""
     capped = np.flatnonzero(certificate.ceiling > -np.inf)
     if len(capped) == 0:
@@ -169,12 +162,12 @@ def _ceiling_cost(problem: CalibrationProblem, certificate: Certificate, weights
     return int(cost.min())
 
 
-def _in_quanta(weights: NDArray[np.float64], quantum: float) -> NDArray[np.float64]:
+def in_quanta(weights: NDArray[np.float64], quantum: float) -> NDArray[np.float64]:
     """(N,) weights rounded down to whole quanta, few enough for exact sums."""
     with np.errstate(over="ignore", under="ignore"):
         quanta = np.floor(weights / quantum)  # exact: dividing by a power of two changes the exponent
         total = quanta.sum()
-    if not total < _EXACT:
+    if not total < EXACT:
         raise InputError(f"`quantum` is too small: the weights are {total:.3g} quanta, 2**53 or more")
     return quanta
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from eesvm._support.validation import InputError, check_number
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.calibration.proofs.certified_bound import certified_bound, common_unit
+from eesvm.calibration.proofs.certified_bound import certified_bound
 from eesvm.calibration.result import CalibrationResult
+from eesvm.calibration.units import common_unit
 
 TOLERANCE = 1e-9  # of the loss, and only for weights whose sums float64 rounds: what a claim may exceed its proof by
 

@@ -1,0 +1,201 @@
+"""The search for the most recall within a budget, by boxes of levels that are bounded column by column.
+
+In: a `RankedProblem` with few exemplars, and an `Allowance`. Out: as from `ColumnSearch`, of which this is a variant:
+what is minimised is the weight that is left out, in recall units. A box holds nothing better than what is known if
+leaving out less would cost more than may be paid. That is the question of a recall floor, at a floor that rises
+whenever a better solution is found; a box that is closed at one floor stays closed at every higher one (docs/maths.md,
+section 8).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._support.threads import Workers
+from eesvm.calibration.anytime import Run
+from eesvm.calibration.goal import Allowance
+from eesvm.calibration.ranks import RankedProblem
+from eesvm.calibration.search.column_search import ColumnSearch
+from eesvm.calibration.search.columns import Multipliers, Position
+from eesvm.calibration.search.fill_kernels import fill
+from eesvm.calibration.search.heuristics import loss_of_levels
+from eesvm.calibration.search.neighbourhoods import NeighbourhoodSearch
+from eesvm.calibration.search.proof import Leaf
+from eesvm.calibration.search.reduce import Box, Levels, cheap_box
+
+_FIRST_MOVES, _LAST_MOVES = 400, 400  # of neighbourhood search, before the first box and after the last
+_FEWEST_STEPS = 2.0**-40  # of all units: differences in recall that are not looked for
+_CUTOFF = 1 + 1e-9  # of what may be paid, where sums are rounded
+_FIRST_JUMP = 0.02  # of what is left out: how much less the first neighbourhood search aims at
+
+
+class RecallSearch(ColumnSearch):
+    """The state of one search; `loss` is the units that the best solution leaves out.
+
+    Parameters
+    ----------
+    permitted, provable : what a solution may pay, as it is judged here and as proofs must assume.
+    fixed : weights of the negatives that every solution accepts.
+    unit : of the losses, None where their sums are rounded.
+    divisor : of what can be left out, in recall units.
+    """
+
+    def __init__(
+        self,
+        ranked: RankedProblem,
+        run: Run,
+        permitted: Allowance,
+        provable: Allowance,
+        fixed: NDArray[np.float64],
+        unit: Fraction | None,
+        divisor: int,
+        workers: Workers,
+        random_state: int = 0,
+    ) -> None:
+        super().__init__(ranked, run, unit, workers, random_state)
+        self.permitted = permitted.less(Fraction(math.fsum(fixed)))
+        # Proofs count whole quanta of every weight.
+        self.in_quanta = provable.times(1 / Fraction(self.quantum)).less(int(np.floor(fixed / self.quantum).sum()))
+        self.provable = self.in_quanta.times(Fraction(self.quantum))
+        self.loss_unit = self.unit
+        self.step = max(float(divisor), _FEWEST_STEPS * provable.total)
+        self.unit = Fraction(divisor) if self.step == divisor else None
+
+    def search(self, start: Levels | None = None) -> tuple[Levels, str]:
+        """Search until the proof is complete or a limit is reached: (levels, status)."""
+        self._prepare()
+        self.columns.least_price = float(self.provable.rate)
+        self.walker: NeighbourhoodSearch | None = None
+        self.walker_goal = math.inf
+        self.bound = 0.0  # units that every solution leaves out
+        self.levels, self.loss = np.zeros(self.ranked.n_exemplars, dtype=np.int32), math.inf
+        self._prepare_filling()
+        for levels in [self.levels] if start is None else [self.levels, start]:
+            self._offer(levels)
+        self.jump = max(self.step, _FIRST_JUMP * min(self.loss, self.provable.total))
+        self._record()
+        if self._status() is None:
+            self._walk(_FIRST_MOVES)
+        self._search_boxes()
+        self._write_shares()
+        self._save_loss()
+        self.statistics["shares"] = sum(len(shares.quanta) for shares, _ in self.proof.share_sets())
+        return self.levels, self._status() or "optimal"
+
+    def _search_boxes(self) -> None:
+        cutoff = self._cutoff()
+        self.proof.cut_off(cutoff, cheap_box(self.ranked, cutoff))
+        self._push(self.proof.leaves[0])
+        while self.queue and self._status() is None:
+            self._take(self.proof.leaves[heapq.heappop(self.queue)[1]])
+            self.n_taken += 1
+            self._record()
+        self.statistics["leaves"] = len(self.proof.leaves)
+
+    def _cutoff(self) -> float:
+        """A loss that is more than any solution may have."""
+        most = self.provable.at(0)
+        if self.loss_unit is not None:
+            return float((math.floor(most / self.loss_unit) + 1) * self.loss_unit)
+        return float(most) * _CUTOFF + 4 * len(self.ranked.prices) * self.quantum
+
+    def _record(self) -> None:
+        if self.taken is not None:
+            open_bound = self.queue[0][0] if self.queue else math.inf
+            self.bound = max(self.bound, min(self.least_closed, self.taken.bound, open_bound))
+        if self.loss < math.inf:
+            self.run.record(self.loss, min(self.loss, self.bound), len(self.proof.splits), n_limited=self.n_taken)
+
+    def _margin(self) -> float:
+        return self.step
+
+    # Solutions
+
+    def _prepare_filling(self) -> None:
+        ranked = self.ranked
+        self._delta = np.ascontiguousarray(ranked.delta[ranked.coverable])
+        self._by_delta = np.argsort(self._delta.T, axis=1, kind="stable")
+        self._units = ranked.positive_weights[ranked.coverable]
+        self._prices = ranked.prices.astype(np.float64)
+        self._highest = cheap_box(ranked, self._cutoff()).highest
+
+    def _offer(self, levels: Levels) -> None:
+        """Raise levels as far as the budget allows, and take them over if they are better than the best so far."""
+        levels = levels.astype(np.int32).copy()
+        is_accepted = np.zeros(len(self._prices), dtype=bool)
+        for row, level in zip(self.ranked.order, levels, strict=True):
+            is_accepted[row[:level]] = True
+        is_covered = (self._delta <= levels).any(axis=1)
+        room = float(self.permitted.at(int(self._units[~is_covered].sum()))) - float(self._prices[is_accepted].sum())
+        fill(
+            self.ranked.order, self._delta, self._by_delta, self._units, self._prices, self._highest,
+            float(self.permitted.rate), room, levels, is_accepted, is_covered,
+        )  # fmt: skip
+        self._try(levels)
+
+    def _try(self, levels: Levels) -> None:
+        """Take over levels if they are within the budget and leave out less than the best so far."""
+        left_out = self._units[~(self._delta <= levels).any(axis=1)].sum()
+        if left_out < self.loss and Fraction(loss_of_levels(self.ranked, levels)) <= self.permitted.at(int(left_out)):
+            self.levels, self.loss, self.n_idle = levels.astype(np.int32), float(left_out), 0
+            self.columns.budget = self.loss - self.step
+            self._record()
+
+    def _walk(self, n_moves: int) -> None:
+        """Look for a cheap solution that leaves out less; how much less follows what succeeds."""
+        self.n_idle += 1
+        goal = max(0.0, self.loss - self.jump)
+        if self.loss == 0 or self.loss == math.inf:
+            return
+        if self.walker is None or self.walker_goal != goal:
+            tightened = replace(self.ranked, left_out_budget=goal)
+            self.walker = NeighbourhoodSearch(tightened, self.levels, self.random_state + self.n_idle)
+            self.walker_goal = goal
+        self.walker.step(n_moves)
+        before = self.loss
+        self._offer(self.walker.best_levels)
+        self.jump = 2 * self.jump if self.loss < before else max(self.step, self.jump / 2)
+
+    def _save_loss(self) -> None:
+        """Of solutions that leave out as little, look for one that costs less."""
+        if self.loss < math.inf and not self.run.is_out_of_time():
+            walker = NeighbourhoodSearch(
+                replace(self.ranked, left_out_budget=self.loss), self.levels, self.random_state
+            )
+            walker.step(_LAST_MOVES)
+            if walker.best_loss < loss_of_levels(self.ranked, self.levels):  # nor does it leave out more
+                self.levels = walker.best_levels
+
+    # Bounds
+
+    def _target(self) -> float:
+        """What a box must be shown to cost if less than now is left out."""
+        most = float(self.provable.at(int(self.columns.budget)))
+        if self.loss_unit is not None:
+            return (math.floor(most / self.loss_unit) + 1e-3) * float(self.loss_unit)
+        return most * (1 + 1e-10) + 4 * len(self.ranked.prices) * self.quantum
+
+    def _proved(self, multipliers: Multipliers, box: Box) -> tuple[float, float]:
+        cost, price, dead = self.columns.line(multipliers, round(self._paid(box) / self.quantum), self.in_quanta)
+        return self._left_out(cost, price, dead), price
+
+    def _settle(self, leaf: Leaf, position: Position) -> None:
+        dead = int(self.columns.units[position.play.dead].sum())
+        leaf.bound = max(leaf.bound, self._left_out(round(self._paid(leaf.box) / self.quantum), 0.0, dead))
+
+    def _left_out(self, cost: int, price: float, dead: int) -> float:
+        """The fewest units that a box can leave out, by a line that is proved for it."""
+        least = self.in_quanta.least_left_out(cost, Fraction(price) / Fraction(self.quantum), dead)
+        if least == math.inf:
+            return math.inf
+        least = Fraction(least) if self.unit is None else math.ceil(Fraction(least) / self.unit) * self.unit
+        return math.nextafter(float(least), -math.inf) if Fraction(float(least)) > least else float(least)
+
+    def _is_precise(self) -> bool:
+        return True
