@@ -148,6 +148,12 @@ class CalibrationProblem:
         total = self.positive_weights.sum()
         return float((total - self.positive_weights[~self.covers(thresholds)].sum()) / total)
 
+    def precision(self, thresholds: ArrayLike) -> float:
+        """Weight of the covered positives in the weight of all that is accepted; 1 where nothing is."""
+        covered = float(self.positive_weights[self.covers(thresholds)].sum())
+        accepted = covered + float(self.negative_weights[self.accepts(thresholds)].sum())
+        return covered / accepted if accepted > 0 else 1.0
+
     def is_feasible(self, thresholds: ArrayLike, min_recall: float = 1.0) -> bool:
         """Whether the thresholds keep their bounds and the uncovered positives weigh no more than the floor allows.
 

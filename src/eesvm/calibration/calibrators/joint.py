@@ -45,6 +45,7 @@ class JointCalibrator(ScoreCalibrator):
     ----------
     sigmoid : fit a sigmoid per exemplar after the thresholds.
     method, min_recall, time_limit, node_limit, gap, start, progress : of the search, see `solve`.
+    max_loss, min_precision : ask for the most recall within this loss, or at this precision; see `solve`.
     exemplar_groups : (E,) the image each exemplar comes from. With it `fit` needs `groups`, the image of each window,
         and an exemplar cannot cover the windows of its own image. Default: it can, as in the paper.
     lower_thresholds, upper_thresholds : (E,) bounds on the thresholds, equal values lock one; see `CalibrationProblem`.
@@ -88,6 +89,8 @@ class JointCalibrator(ScoreCalibrator):
         pos_label: Any = None,
         scale: str = "none",
         missing: str = "refuse",
+        max_loss: float | None = None,
+        min_precision: float | None = None,
     ) -> None:
         self.sigmoid = sigmoid
         self.method = method
@@ -108,6 +111,8 @@ class JointCalibrator(ScoreCalibrator):
         self.pos_label = pos_label
         self.scale = scale
         self.missing = missing
+        self.max_loss = max_loss
+        self.min_precision = min_precision
 
     def fit(self, S: Any, y: Any, groups: Any = None) -> Self:
         """Search thresholds for the scores and labels of windows.
@@ -158,6 +163,8 @@ class JointCalibrator(ScoreCalibrator):
             random_state=self.random_state,
             n_jobs=self.n_jobs,
             node_limit=self.node_limit,
+            max_loss=self.max_loss,
+            min_precision=self.min_precision,
         )
         self.lower_thresholds_, self.upper_thresholds_ = problem.lower_thresholds, problem.upper_thresholds
         self.thresholds_ = self.result_.thresholds

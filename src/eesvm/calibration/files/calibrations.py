@@ -26,7 +26,7 @@ from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator, check_options
 from eesvm.calibration.calibrators.independent import check_sigmoid_options
 from eesvm.calibration.calibrators.joint import JointCalibrator
-from eesvm.calibration.exact import check_search_options
+from eesvm.calibration.exact import check_goal, check_search_options
 from eesvm.calibration.result import CalibrationResult
 
 __all__ = [
@@ -63,6 +63,7 @@ _PARAMETERS = (
     "random_state",
     "n_jobs",
 )
+_GOAL = ("max_loss", "min_precision")
 _APART = ("pos_label", "missing")  # the second of the labels that the file holds; a field that most files do not have
 _COOCCURRENCE_PARAMETERS = tuple(name for name in CooccurrenceCalibrator().get_params() if name not in _APART)
 
@@ -104,6 +105,7 @@ def save_calibration(
         **_bounds_to_save(calibrator),
         **({"scales": calibrator.scales_.tolist()} if hasattr(calibrator, "scales_") else {}),
         **_missing_to_save(calibrator),
+        **_goal_to_save(calibrator),
         "sigmoids": calibrator.sigmoids_.tolist() if calibrator.sigmoid else None,
         "muted": calibrator.muted_.tolist() if calibrator.sigmoid else None,
         "parameters": {name: plain(getattr(calibrator, name)) for name in _PARAMETERS},
@@ -172,6 +174,12 @@ def _cooccurrence_content(calibrator: CooccurrenceCalibrator, names: list[str] |
     }
 
 
+def _goal_to_save(calibrator: JointCalibrator) -> dict[str, Any]:
+    """What was asked for, where it was recall."""
+    goal = {name: plain(getattr(calibrator, name)) for name in _GOAL}
+    return {} if all(value is None for value in goal.values()) else {"goal": goal}
+
+
 def _missing_to_save(calibrator: JointCalibrator | CooccurrenceCalibrator) -> dict[str, str]:
     """What missing scores mean, where they are allowed."""
     return {} if calibrator.missing == MISSING[0] else {"missing": calibrator.missing}
@@ -222,6 +230,7 @@ def _summary(result: CalibrationResult) -> dict[str, Any]:
         "method": result.method,
         "recall": float(result.recall),
         "min_recall": float(result.min_recall),
+        **({} if result.goal is None else {"recall_bound": float(result.recall_bound)}),
         "n_nodes": int(result.n_nodes),
         "seconds": float(result.seconds),
         "n_exemplars": len(result.thresholds),
@@ -314,11 +323,12 @@ class _Reader(Document):
         scales = self.scales(n)
         scale = "none" if scales is None else "spread"
         calibrator = JointCalibrator(
-            **self.parameters(), pos_label=_pos_label(classes), scale=scale, missing=self.missing()
+            **self.parameters(), pos_label=_pos_label(classes), scale=scale, missing=self.missing(), **self.goal()
         )
         options = ("method", "time_limit", "gap", "min_recall", "random_state", "n_jobs", "node_limit")
         with self.usable("parameters"):
             check_search_options(**{name: getattr(calibrator, name) for name in options})
+            check_goal(calibrator.max_loss, calibrator.min_precision, calibrator.min_recall, calibrator.method)
             check_sigmoid_options(calibrator)
         sigmoids, muted = self.sigmoids(n) if calibrator.sigmoid else (None, None)
         fitted_calibrator(calibrator, self.result(thresholds), sigmoids, muted, classes)
@@ -427,6 +437,8 @@ class _Reader(Document):
             history=self.history(values.get("history", [])),
             statistics={name: values.get(name) for name in ("n_positives", "n_negatives")},
             min_recall=float(min_recall),
+            recall_bound=self.recall_bound(values),
+            **self.goal(),
         )
 
     def times(self) -> dict[str, Any]:
@@ -470,6 +482,24 @@ class _Reader(Document):
         if not isinstance(value, str) or value not in MISSING:
             self.fail("missing", f"must be one of {', '.join(MISSING)}, got {value!r}")
         return value
+
+    def goal(self) -> dict[str, Any]:
+        """What was asked for, where it was recall."""
+        values = self.content.get("goal")
+        if values is None:
+            return dict.fromkeys(_GOAL)
+        self.check_object("goal", values, _GOAL)
+        for name, value in values.items():
+            if value is not None and not is_number(value):
+                self.fail(f"goal.{name}", f"must be a number or null, got {value!r}")
+        return values
+
+    def recall_bound(self, values: dict[str, Any]) -> float:
+        """Of a result; 1 where no recall was asked for."""
+        bound = values.get("recall_bound", 1.0)
+        if not is_number(bound) or not values["recall"] <= bound <= 1:
+            self.fail("result.recall_bound", f"must be a number from the recall to 1, got {bound!r}")
+        return float(bound)
 
     def names(self, n: int) -> list[str] | None:
         values = self.content.get("exemplar_names")

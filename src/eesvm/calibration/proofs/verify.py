@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 from eesvm._support.validation import InputError, check_number
 from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.goal import RecallGoal
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.proofs.certified_bound import certified_bound
+from eesvm.calibration.proofs.certified_recall import certified_recall
 from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.units import common_unit
 
+OUT_OF_BOUNDS = "a threshold is outside of its bounds"
 TOLERANCE = 1e-9  # of the loss, and only for weights whose sums float64 rounds: what a claim may exceed its proof by
 
 
@@ -25,8 +28,9 @@ class Verification:
     is_feasible: bool  # the thresholds meet the recall floor, and their own bounds
     loss: float  # of the thresholds, recomputed; NaN where they do not fit the problem
     lower_bound: float  # what the certificate proves, recomputed; 0 where it proves nothing or there is none
-    bound_holds: bool  # whether the result claims no higher bound than that
+    bound_holds: bool  # whether the result claims no better bound than that
     problems: list[str]  # a sentence about everything that does not hold
+    recall_bound: float = 1.0  # where recall was asked for, the most that the certificate leaves possible
 
     @property
     def is_valid(self) -> bool:
@@ -47,6 +51,8 @@ def verify(problem: CalibrationProblem, result: CalibrationResult) -> Verificati
     """
     if not isinstance(problem, CalibrationProblem):
         raise InputError(f"`problem` must be a CalibrationProblem, got {type(problem).__name__}")
+    if result.max_loss is not None or result.min_precision is not None:
+        return verify_recall(problem, result)
     problems: list[str] = []
     is_feasible, loss = _judge_thresholds(problem, result, problems)
     bound = _judge_certificate(problem, result, problems)
@@ -74,7 +80,7 @@ def _judge_thresholds(
         return False, math.nan
     is_feasible, recall = problem.is_feasible(thresholds, result.min_recall), problem.recall(thresholds)
     if not problem.is_within_bounds(thresholds):
-        problems.append("a threshold is outside of its bounds")
+        problems.append(OUT_OF_BOUNDS)
     elif not is_feasible:
         problems.append(f"the thresholds have a recall of {recall:g}, below the floor of {result.min_recall:g}")
     elif not abs(result.recall - recall) <= TOLERANCE:
@@ -96,3 +102,45 @@ def _judge_certificate(problem: CalibrationProblem, result: CalibrationResult, p
     except InputError as error:
         problems.append(f"the certificate proves nothing: {error}")
         return 0.0
+
+
+def verify_recall(problem: CalibrationProblem, result: CalibrationResult) -> Verification:
+    """Check a result that claims the most recall within a budget, or at a precision."""
+    problems: list[str] = []
+    try:
+        goal = RecallGoal(result.max_loss, result.min_precision)
+        thresholds = problem.check_thresholds(result.thresholds)
+    except InputError as error:
+        return Verification(False, math.nan, 0.0, False, [str(error)])
+    is_feasible, loss, recall = goal.permits(problem, thresholds), problem.loss(thresholds), problem.recall(thresholds)
+    if not is_feasible:
+        is_within = problem.is_within_bounds(thresholds)
+        problems.append(f"the loss is {loss:.17g}, which is not {goal}" if is_within else OUT_OF_BOUNDS)
+    slack = 0.0 if common_unit(problem.negative_weights) is not None else TOLERANCE * loss
+    if not abs(result.loss - loss) <= slack:
+        problems.append(f"the loss is given as {result.loss:.17g}, but the scores say {loss:.17g}")
+    if not abs(result.recall - recall) <= TOLERANCE:
+        problems.append(f"the recall is given as {result.recall:.17g}, but the scores say {recall:.17g}")
+    most, proven = _judge_recall_certificate(problem, result, goal, problems)
+    bound_holds = bool(result.recall_bound >= most - TOLERANCE)
+    if not bound_holds:
+        problems.append(f"the bound on the recall is given as {result.recall_bound:.17g}, but {proven}")
+    if result.status == "optimal" and most > recall + TOLERANCE:
+        problems.append(f"a recall of {recall:.17g} is given as optimal, but {proven}")
+    return Verification(is_feasible, loss, 0.0, bound_holds, problems, most)
+
+
+def _judge_recall_certificate(
+    problem: CalibrationProblem, result: CalibrationResult, goal: RecallGoal, problems: list[str]
+) -> tuple[float, str]:
+    """The recall that is proven to be the most possible, and how to say so."""
+    if result.certificate is None:
+        return 1.0, "there is no certificate to prove it"
+    try:
+        if not isinstance(result.certificate, Certificate):
+            raise InputError(f"it must be a Certificate, got {type(result.certificate).__name__}")
+        most = certified_recall(problem, result.certificate, goal)
+    except InputError as error:
+        problems.append(f"the certificate proves nothing: {error}")
+        most = 1.0
+    return most, f"{most:.17g} is proven"

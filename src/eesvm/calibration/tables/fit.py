@@ -73,7 +73,9 @@ def fit_table(table: ScoreTable, calibrator: JointCalibrator, across_groups: boo
 
 def _check_unscored(table: ScoreTable, problem: CalibrationProblem, calibrator: JointCalibrator) -> None:
     """Name the rows of positives without any score, where the recall floor does not let them go."""
-    rows = table.unscored_positives() if table.missing == NOT_FIRED else np.empty(0, dtype=np.intp)
+    if table.missing != NOT_FIRED or calibrator.max_loss is not None or calibrator.min_precision is not None:
+        return
+    rows = table.unscored_positives()
     floor = check_number(calibrator.min_recall, "min_recall", above=0, maximum=1)
     if len(rows) and problem.spare_budget(floor) < 0:
         shown = ", ".join(map(str, rows[:5])) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
