@@ -15,6 +15,7 @@ from eesvm._support.threads import workers
 from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.calibration.anytime import ProgressCallback, Run
 from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.detector_costs import costs_as_negatives
 from eesvm.calibration.goal import RecallGoal
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, rank, thresholds_to_levels
@@ -85,16 +86,19 @@ def solve(
         if method in ("exhaustive", "greedy"):
             raise InputError(f"`start` has no use with method={method!r}")
     goal = check_goal(max_loss, min_precision, min_recall, method)
+    if min_precision is not None and problem.detector_cost.any():
+        raise InputError("`min_precision` and `detector_cost` exclude each other: precision knows of no other costs")
     run = Run(time_limit, node_limit, gap, progress)
     if goal is not None:
         return most_recall(problem, goal, run, start, random_state, n_jobs)
     with run.patient_with_interrupts():
-        ranked = rank(problem, min_recall, n_jobs, only_useful=method == "exact")
+        extended = costs_as_negatives(problem)
+        ranked = rank(extended, min_recall, n_jobs, only_useful=method == "exact")
         run.offset = ranked.fixed_loss
         start_levels = None if start is None else thresholds_to_levels(problem, ranked.delta, start)
         if method == "exact":
             levels, status, statistics, certificate = _exact(
-                problem, ranked, run, start_levels, min_recall, random_state, n_jobs
+                extended, ranked, run, start_levels, min_recall, random_state, n_jobs
             )
         else:
             levels, status, statistics = _search(

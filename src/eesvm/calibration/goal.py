@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from eesvm._support.validation import InputError, check_number
+from eesvm.calibration.detector_costs import costs_as_negatives
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.units import common_unit
 
@@ -78,6 +79,7 @@ class RecallGoal:
         else:
             floor = Fraction(float(self.min_precision or 0))
             base, rate = Fraction(0), (1 - floor) / floor * problem.unit_weight * _TOLERANCE
+        problem = costs_as_negatives(problem)
         unit = common_unit(problem.negative_weights)
         if unit:
             base = math.floor(base / unit) * unit

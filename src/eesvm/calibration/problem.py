@@ -35,6 +35,7 @@ from eesvm._support.validation import (
     FloatArray,
     InputError,
     check_choice,
+    check_number,
     check_scores,
     check_weights,
     row_blocks,
@@ -58,6 +59,8 @@ class CalibrationProblem:
         both +inf keep the exemplar switched off, both t fix it at t. Default: -inf and +inf. They are kept in the dtype
         of the scores, rounded down: a score of that dtype is above the rounded value exactly when it is above the given
         one, so rounding moves no window to the other side. Values beyond the range of the dtype become infinite.
+    detector_cost : a number or (E,) array >= 0, what it costs to use an exemplar at all; one whose threshold is +inf is
+        not in use. It is part of the loss. Default: 0.
     missing : "refuse" (the default) refuses NaN. "not-fired" takes NaN, -inf and masked entries of the scores for
         exemplars that did not fire: they accept that window at no threshold.
 
@@ -74,6 +77,7 @@ class CalibrationProblem:
         lower_thresholds: ArrayLike | None = None,
         upper_thresholds: ArrayLike | None = None,
         missing: str = "refuse",
+        detector_cost: ArrayLike | None = None,
     ) -> None:
         check_choice(missing, "missing", MISSING)
         positives = check_scores(positive_scores, "positive_scores", missing)
@@ -95,6 +99,7 @@ class CalibrationProblem:
         self.missing = missing
         self.positive_weights = check_weights(positive_weights, len(positives), "positive_weights", allow_zero=False)
         self.negative_weights = check_weights(negative_weights, len(negatives), "negative_weights", allow_zero=True)
+        self.detector_cost = _check_costs(detector_cost, positives.shape[1])
         self.recall_units, self.unit_weight = _whole_units(self.positive_weights)
         self.forbidden = _check_forbidden(forbidden, positives.shape)
         self.lower_thresholds = self._check_bound(lower_thresholds, "lower_thresholds", -np.inf)
@@ -140,8 +145,13 @@ class CalibrationProblem:
         return any_accepts(self.positive_scores, self.check_thresholds(thresholds), self.forbidden)
 
     def loss(self, thresholds: ArrayLike) -> float:
-        """Total weight of the negatives that some exemplar accepts (equation 2 of the paper)."""
-        return float(self.negative_weights[self.accepts(thresholds)].sum())
+        """Total weight of the negatives that some exemplar accepts (equation 2), and the cost of those in use."""
+        accepted = float(self.negative_weights[self.accepts(thresholds)].sum())
+        return accepted + float(self.detector_cost[self.in_use(thresholds)].sum())
+
+    def in_use(self, thresholds: ArrayLike) -> NDArray[np.bool_]:
+        """(E,) whether an exemplar can accept anything: its threshold is not +inf."""
+        return np.asarray(self.check_thresholds(thresholds) < np.inf)
 
     def recall(self, thresholds: ArrayLike) -> float:
         """Share of the positives' weight that is covered."""
@@ -342,6 +352,13 @@ def _whole_units(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], Fra
     """(P,) `weights` in units so small that they are whole, and sums of them exact in any order; the unit."""
     exponent = math.frexp(math.fsum(weights))[1]  # of the exact sum, which no order of the weights changes
     return np.maximum(np.rint(np.ldexp(weights, 52 - exponent)), 1.0), Fraction(2) ** (exponent - 52)
+
+
+def _check_costs(costs: ArrayLike | None, n_exemplars: int) -> NDArray[np.float64]:
+    if costs is None or np.ndim(costs) == 0:
+        number = 0.0 if costs is None else check_number(costs, "detector_cost", minimum=0)
+        return check_weights(np.full(n_exemplars, number), n_exemplars, "detector_cost", allow_zero=True)
+    return check_weights(costs, n_exemplars, "detector_cost", allow_zero=True)
 
 
 def _check_forbidden(forbidden: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:

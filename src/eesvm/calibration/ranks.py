@@ -182,7 +182,8 @@ def _leave_out_useless(problem: CalibrationProblem, delta: NDArray[np.int32], di
         j = int((delta[p] - levels).argmin())
         levels[j] = max(levels[j], delta[p, j])
     lowest = np.where(delta <= levels, problem.positive_scores, np.inf).min(axis=0)
-    loss = problem.loss(np.nextafter(lowest.astype(problem.positive_scores.dtype), -np.inf))
+    under = np.nextafter(lowest.astype(problem.positive_scores.dtype), -np.inf)
+    loss = problem.loss(np.where(lowest < np.inf, under, np.inf))
     is_useless = (delta > loss) & (delta != FORBIDDEN)
     delta[is_useless] = FORBIDDEN
     return int(delta[delta != FORBIDDEN].max(initial=0))

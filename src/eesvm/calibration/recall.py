@@ -17,6 +17,7 @@ from eesvm._support.threads import workers
 from eesvm._support.validation import FloatArray, InputError
 from eesvm.calibration.anytime import Run
 from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.detector_costs import costs_as_negatives
 from eesvm.calibration.goal import RecallGoal, recall_divisor, recall_of_left_out
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, rank, thresholds_to_levels
@@ -36,7 +37,7 @@ def most_recall(
 ) -> CalibrationResult:
     """Thresholds that cover as much as the goal allows, and a bound on what any can cover."""
     with run.patient_with_interrupts():
-        ranked = rank(problem, None, n_jobs)
+        ranked = rank(costs_as_negatives(problem), None, n_jobs)
         _check_budget(problem, ranked, goal)
         run.scale, run.whole = 1 / float(problem.recall_units.sum()), 1.0
         run.offset = float(problem.recall_units[problem.orphans()].sum()) * run.scale
@@ -64,14 +65,15 @@ def _search(
     random_state: int,
     n_jobs: int | None,
 ) -> _Found:
+    extended = costs_as_negatives(problem)
     with workers(n_jobs) as threads:
         search = RecallSearch(
             ranked,
             run,
             goal.allowance(problem),
             goal.allowance(problem, is_proof=True),
-            problem.negative_weights[problem.forced()],
-            common_unit(problem.negative_weights),
+            extended.negative_weights[extended.forced()],
+            common_unit(extended.negative_weights),
             recall_divisor(problem),
             threads,
             random_state,
@@ -79,7 +81,7 @@ def _search(
         levels, status = search.search(None if start is None else thresholds_to_levels(problem, ranked.delta, start))
     if search.loss == math.inf or (search.loss == goal.allowance(problem).total and status == "optimal"):
         raise InputError(_what_can_be_met(problem, ranked, goal))
-    certificate = search.proof.certificate(problem, ranked, 1.0, search.quantum)
+    certificate = search.proof.certificate(extended, ranked, 1.0, search.quantum)
     return _Found(levels, status, search.bound, search.statistics, certificate)
 
 

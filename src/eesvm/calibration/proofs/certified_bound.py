@@ -49,6 +49,7 @@ from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError, row_blocks
 from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.detector_costs import costs_as_negatives
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.proofs.walk import Paid, ProofTree, Root, Shares, Values
 from eesvm.calibration.units import common_unit
@@ -58,6 +59,7 @@ EXACT = 2.0**53  # whole numbers below it, and sums of them below it, are exact 
 
 def certified_bound(problem: CalibrationProblem, certificate: Certificate) -> float:
     """The lower bound that a certificate proves, rounded down to a float; an `InputError` where it is no proof."""
+    problem = costs_as_negatives(problem)
     certificate.check(problem)
     quantum, cutoff = float(certificate.quantum), float(certificate.cutoff)
     weights = in_quanta(problem.negative_weights, quantum)

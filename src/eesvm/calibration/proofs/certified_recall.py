@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.detector_costs import costs_as_negatives
 from eesvm.calibration.goal import Allowance, RecallGoal, recall_divisor, recall_of_left_out
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.proofs.certified_bound import EXACT, by_set, ceiling_cost, in_quanta, leaf_values
@@ -38,6 +39,7 @@ def certified_left_out(problem: CalibrationProblem, certificate: Certificate, go
 
     inf where no thresholds are within the budget.
     """
+    problem = costs_as_negatives(problem)
     certificate.check(problem)
     quantum = float(certificate.quantum)
     weights = in_quanta(problem.negative_weights, quantum)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from eesvm._support.validation import InputError, check_number
 from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.detector_costs import costs_as_negatives
 from eesvm.calibration.goal import RecallGoal
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.proofs.certified_bound import certified_bound
@@ -56,7 +57,7 @@ def verify(problem: CalibrationProblem, result: CalibrationResult) -> Verificati
     problems: list[str] = []
     is_feasible, loss = _judge_thresholds(problem, result, problems)
     bound = _judge_certificate(problem, result, problems)
-    slack = 0.0 if common_unit(problem.negative_weights) is not None or math.isnan(loss) else TOLERANCE * loss
+    slack = 0.0 if math.isnan(loss) else _slack(problem, loss)
     if not abs(result.loss - loss) <= slack and not math.isnan(loss):
         problems.append(f"the loss is given as {result.loss:.17g}, but the scores say {loss:.17g}")
     proven = f"{bound:.17g} is proven" if result.certificate is not None else "there is no certificate to prove it"
@@ -66,6 +67,11 @@ def verify(problem: CalibrationProblem, result: CalibrationResult) -> Verificati
     if result.status == "optimal" and bound + slack < loss:
         problems.append(f"a loss of {loss:.17g} is given as optimal, but {proven}")
     return Verification(is_feasible, loss, bound, bound_holds, problems)
+
+
+def _slack(problem: CalibrationProblem, loss: float) -> float:
+    """What a claim may be beside the truth: nothing where sums of weights and costs are exact."""
+    return 0.0 if common_unit(costs_as_negatives(problem).negative_weights) is not None else TOLERANCE * loss
 
 
 def _judge_thresholds(
@@ -116,7 +122,7 @@ def verify_recall(problem: CalibrationProblem, result: CalibrationResult) -> Ver
     if not is_feasible:
         is_within = problem.is_within_bounds(thresholds)
         problems.append(f"the loss is {loss:.17g}, which is not {goal}" if is_within else OUT_OF_BOUNDS)
-    slack = 0.0 if common_unit(problem.negative_weights) is not None else TOLERANCE * loss
+    slack = _slack(problem, loss)
     if not abs(result.loss - loss) <= slack:
         problems.append(f"the loss is given as {result.loss:.17g}, but the scores say {loss:.17g}")
     if not abs(result.recall - recall) <= TOLERANCE:
