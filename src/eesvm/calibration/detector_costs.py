@@ -10,13 +10,17 @@ from __future__ import annotations
 import copy
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eesvm.calibration.problem import CalibrationProblem
 
 
 def costs_as_negatives(problem: CalibrationProblem, price: float = 0.0) -> CalibrationProblem:
-    """The problem with negatives for the exemplars that cost something; `price` is added to what each costs."""
-    costs = problem.detector_cost + price
+    """The problem with negatives for the exemplars that cost something.
+
+    `price` is added to what each costs, but for those that an upper threshold keeps in use.
+    """
+    costs = problem.detector_cost + np.where(problem.upper_thresholds < np.inf, 0.0, price)
     paid = np.flatnonzero(costs > 0)
     if len(paid) == 0:
         return problem
@@ -27,3 +31,9 @@ def costs_as_negatives(problem: CalibrationProblem, price: float = 0.0) -> Calib
     extended.negative_weights = np.concatenate([problem.negative_weights, costs[paid]])
     extended.detector_cost = np.zeros(problem.n_exemplars)
     return extended
+
+
+def weights_without_price(problem: CalibrationProblem, price: float) -> NDArray[np.float64]:
+    """Weights of the negatives of `costs_as_negatives(problem, price)`, less the price."""
+    costs = problem.detector_cost + np.where(problem.upper_thresholds < np.inf, 0.0, price)
+    return np.concatenate([problem.negative_weights, problem.detector_cost[costs > 0]])

@@ -74,7 +74,7 @@ def rank(
     costly = np.flatnonzero(is_costly & ~is_forced)
     prices, fixed_prices = problem.negative_weights[costly], problem.negative_weights[is_costly & is_forced]
     table = _Table(problem, costly, n_jobs)
-    budget = _spare_budget(problem, min_recall)
+    budget = spare_budget(problem, min_recall)
     unit_prices = bool((prices == 1).all())
     if only_useful and unit_prices and problem.n_exemplars * len(costly) > _MUCH:
         table.count()
@@ -221,7 +221,7 @@ def _sums_are_exact(prices: NDArray[np.float64]) -> bool:
     return bool(exponent_of_total - (exponents - 53 + trailing_zeros).min() <= 53)
 
 
-def _spare_budget(problem: CalibrationProblem, min_recall: float | None) -> float:
+def spare_budget(problem: CalibrationProblem, min_recall: float | None) -> float:
     """What the recall floor still lets go once the positives that nobody may cover are left out."""
     if min_recall is None:
         return float(problem.recall_units[~problem.orphans()].sum())

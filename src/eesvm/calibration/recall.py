@@ -18,13 +18,12 @@ from eesvm._support.validation import FloatArray, InputError
 from eesvm.calibration.anytime import Run
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.detector_costs import costs_as_negatives
+from eesvm.calibration.few_detectors import PricedProblem, priced_problem, total_weight
 from eesvm.calibration.goal import RecallGoal, recall_divisor, recall_of_left_out
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, rank, thresholds_to_levels
 from eesvm.calibration.result import CalibrationResult
-from eesvm.calibration.search.column_search import MOST_EXEMPLARS  # noqa
 from eesvm.calibration.search.recall_search import RecallSearch
-from eesvm.calibration.units import common_unit
 
 
 def most_recall(
@@ -34,15 +33,21 @@ def most_recall(
     start: FloatArray | None = None,
     random_state: int = 0,
     n_jobs: int | None = None,
+    max_detectors: int | None = None,
+    enough: float = -math.inf,
 ) -> CalibrationResult:
-    """Thresholds that cover as much as the goal allows, and a bound on what any can cover."""
+    """Thresholds that cover as much as the goal allows, and a bound on what any can cover.
+
+    `enough` ends the search, with the status "enough", when no more recall units than that are left out.
+    """
     with run.patient_with_interrupts():
-        ranked = rank(costs_as_negatives(problem), None, n_jobs)
-        _check_budget(problem, ranked, goal)
+        _check_budget(problem, goal)
+        scale = min(float(goal.allowance(problem).at(0)), total_weight(problem))
+        priced = priced_problem(problem, None, max_detectors, scale, n_jobs)
         run.scale, run.whole = 1 / float(problem.recall_units.sum()), 1.0
         run.offset = float(problem.recall_units[problem.orphans()].sum()) * run.scale
-        found = _search(problem, ranked, goal, run, start, random_state, n_jobs)
-    return _finish(problem, goal, ranked, run, found)
+        found = _search(problem, priced, goal, run, start, random_state, n_jobs, enough)
+    return _finish(problem, goal, priced.ranked, run, found, max_detectors)
 
 
 @dataclass(frozen=True)
@@ -58,44 +63,48 @@ class _Found:
 
 def _search(
     problem: CalibrationProblem,
-    ranked: RankedProblem,
+    priced: PricedProblem,
     goal: RecallGoal,
     run: Run,
     start: FloatArray | None,
     random_state: int,
     n_jobs: int | None,
+    enough: float,
 ) -> _Found:
-    extended = costs_as_negatives(problem)
+    ranked = priced.ranked
     with workers(n_jobs) as threads:
         search = RecallSearch(
             ranked,
             run,
             goal.allowance(problem),
             goal.allowance(problem, is_proof=True),
-            extended.negative_weights[extended.forced()],
-            common_unit(extended.negative_weights),
+            priced.fixed_weights,
+            priced.unit,
             recall_divisor(problem),
             threads,
             random_state,
+            priced.limit,
+            enough,
         )
         levels, status = search.search(None if start is None else thresholds_to_levels(problem, ranked.delta, start))
     if search.loss == math.inf or (search.loss == goal.allowance(problem).total and status == "optimal"):
-        raise InputError(_what_can_be_met(problem, ranked, goal))
-    certificate = search.proof.certificate(extended, ranked, 1.0, search.quantum)
+        raise InputError(_what_can_be_met(problem, goal))
+    certificate = search.proof.certificate(priced.extended, ranked, 1.0, search.quantum, priced.price)
     return _Found(levels, status, search.bound, search.statistics, certificate)
 
 
-def _check_budget(problem: CalibrationProblem, ranked: RankedProblem, goal: RecallGoal) -> None:
+def _check_budget(problem: CalibrationProblem, goal: RecallGoal) -> None:
     """Refuse a goal that nobody can meet, as far as that is plain."""
     if goal.max_loss is not None and not goal.permits(problem, problem.upper_thresholds):
         raise InputError(
-            f"`max_loss` must be >= {ranked.fixed_loss:g}, the weight of the negatives that `upper_thresholds` accept "
+            f"`max_loss` must be >= {problem.loss(problem.upper_thresholds):g}, the loss that `upper_thresholds` cause "
             f"in any case, got {goal.max_loss:g}"
         )
 
 
-def _what_can_be_met(problem: CalibrationProblem, ranked: RankedProblem, goal: RecallGoal) -> str:
+def _what_can_be_met(problem: CalibrationProblem, goal: RecallGoal) -> str:
     """The sentence about a goal at which nothing is accepted, with one at which something is."""
+    ranked = rank(costs_as_negatives(problem), None)
     if len(ranked.coverable) == 0:
         return "no exemplar may cover any positive, by `forbidden`, `lower_thresholds` or missing scores"
     if goal.max_loss is not None:
@@ -119,11 +128,17 @@ def _best_precision(problem: CalibrationProblem, ranked: RankedProblem, exemplar
 
 
 def _finish(
-    problem: CalibrationProblem, goal: RecallGoal, ranked: RankedProblem, run: Run, found: _Found
+    problem: CalibrationProblem,
+    goal: RecallGoal,
+    ranked: RankedProblem,
+    run: Run,
+    found: _Found,
+    max_detectors: int | None,
 ) -> CalibrationResult:
     """Turn levels into thresholds and judge them by the scores themselves, independently of the search."""
     thresholds = levels_to_thresholds(problem, ranked.delta, found.levels)
-    if not goal.permits(problem, thresholds):
+    is_within = max_detectors is None or problem.in_use(thresholds).sum() <= max_detectors
+    if not is_within or not goal.permits(problem, thresholds):
         raise RuntimeError("the search returned thresholds that are not within the budget: this is a bug")
     recall = problem.recall(thresholds)
     return CalibrationResult(
@@ -141,5 +156,6 @@ def _finish(
         certificate=found.certificate,
         max_loss=goal.max_loss,
         min_precision=goal.min_precision,
+        max_detectors=max_detectors,
         recall_bound=max(recall, recall_of_left_out(problem, found.left_out_bound)),
     )

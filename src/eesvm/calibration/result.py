@@ -44,6 +44,7 @@ class CalibrationResult:
     min_recall: float = 1.0  # the recall floor that the thresholds were asked to meet
     max_loss: float | None = None  # the budget that they were asked to keep while they cover as much as possible
     min_precision: float | None = None  # or the precision
+    max_detectors: int | None = None  # how many exemplars may be in use
     recall_bound: float = 1.0  # no thresholds within the budget, or at the precision, have more recall
 
     @property

@@ -47,9 +47,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.validation import InputError, row_blocks
+from eesvm._support.validation import InputError, check_number, row_blocks
 from eesvm.calibration.certificate import Certificate
-from eesvm.calibration.detector_costs import costs_as_negatives
+from eesvm.calibration.detector_costs import costs_as_negatives, weights_without_price
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.proofs.walk import Paid, ProofTree, Root, Shares, Values
 from eesvm.calibration.units import common_unit
@@ -57,10 +57,16 @@ from eesvm.calibration.units import common_unit
 EXACT = 2.0**53  # whole numbers below it, and sums of them below it, are exact in float64
 
 
-def certified_bound(problem: CalibrationProblem, certificate: Certificate) -> float:
-    """The lower bound that a certificate proves, rounded down to a float; an `InputError` where it is no proof."""
-    problem = costs_as_negatives(problem)
+def certified_bound(problem: CalibrationProblem, certificate: Certificate, max_detectors: int | None = None) -> float:
+    """The lower bound that a certificate proves, rounded down to a float; an `InputError` where it is no proof.
+
+    With `max_detectors` it holds for thresholds that keep no more exemplars in use.
+    """
+    true_weights = costs_as_negatives(problem).negative_weights
+    plain = problem
+    problem = priced(problem, certificate, max_detectors)
     certificate.check(problem)
+    back, without_price = paid_back(problem, certificate, max_detectors), quanta_without_price(plain, certificate)
     quantum, cutoff = float(certificate.quantum), float(certificate.cutoff)
     weights = in_quanta(problem.negative_weights, quantum)
     bound = math.inf if cutoff == math.inf else Fraction(cutoff) / Fraction(quantum)
@@ -73,8 +79,33 @@ def certified_bound(problem: CalibrationProblem, certificate: Certificate) -> fl
         paid_at[leaf] = paid.weight  # of this leaf: the walk changes it
     for k, users in by_set(certificate, leaves):
         matter = [leaf for leaf in users if paid_at[leaf] < bound]
-        bound = min([bound, *_leaf_bounds(root, certificate, tree, k, matter)])
-    return _as_loss(bound, quantum, problem.negative_weights)
+        found = _leaf_bounds(root, certificate, tree, k, matter, max_detectors, without_price)
+        bound = min([bound, *(max(with_price, without + back) for with_price, without in found)])
+    if bound < math.inf:
+        bound = Fraction(bound) - back
+    return _as_loss(max(bound, 0), quantum, true_weights)
+
+
+def paid_back(problem: CalibrationProblem, certificate: Certificate, max_detectors: int | None) -> Fraction:
+    """In quanta, the price for as many exemplars as may be in use besides those that are in any case."""
+    n_others = max(0, (max_detectors or 0) - int((problem.upper_thresholds < np.inf).sum()))
+    return Fraction(float(certificate.detector_price)) * n_others / Fraction(float(certificate.quantum))
+
+
+def quanta_without_price(problem: CalibrationProblem, certificate: Certificate) -> NDArray[np.float64] | None:
+    """(N + E',) weights of the negatives of the priced problem as they are without the price; None without one."""
+    if certificate.detector_price == 0:
+        return None
+    weights = weights_without_price(problem, float(certificate.detector_price))
+    return in_quanta(weights, float(certificate.quantum))
+
+
+def priced(problem: CalibrationProblem, certificate: Certificate, max_detectors: int | None) -> CalibrationProblem:
+    """The problem that the shares of a certificate are about: what exemplars cost, and their price, are negatives."""
+    price = check_number(certificate.detector_price, "detector_price", minimum=0)
+    if price > 0 and max_detectors is None:
+        raise InputError("it sets a price on exemplars in use, but their number is not limited")
+    return costs_as_negatives(problem, price)
 
 
 def by_set(certificate: Certificate, leaves: NDArray[np.intp]) -> Iterator[tuple[int, list[int]]]:
@@ -87,23 +118,37 @@ def by_set(certificate: Certificate, leaves: NDArray[np.intp]) -> Iterator[tuple
 
 
 def _leaf_bounds(
-    root: Root, certificate: Certificate, tree: ProofTree, k: int, leaves: Sequence[int]
-) -> Iterator[int | float]:
-    """The bounds, in quanta, of leaves that all use set `k`."""
+    root: Root,
+    certificate: Certificate,
+    tree: ProofTree,
+    k: int,
+    leaves: Sequence[int],
+    max_detectors: int | None,
+    without_price: NDArray[np.float64] | None,
+) -> Iterator[tuple[int | float, int]]:
+    """The bounds, in quanta, of leaves that all use set `k`, and what is paid there without the price of exemplars."""
     at_stake = _AtStake(root.problem, certificate, float(certificate.price[k]) if k >= 0 else 0.0)
-    for _, v, values in leaf_values(root, certificate, tree, k, leaves):
-        yield values.paid.weight + at_stake.total(v, values.is_covered)
+    for _, v, values in leaf_values(root, certificate, tree, k, leaves, max_detectors):
+        paid = values.paid.weight if without_price is None else int(without_price[values.paid.mask].sum())
+        yield values.paid.weight + at_stake.total(v, values.is_covered), paid
 
 
 def leaf_values(
-    root: Root, certificate: Certificate, tree: ProofTree, k: int, leaves: Sequence[int]
+    root: Root,
+    certificate: Certificate,
+    tree: ProofTree,
+    k: int,
+    leaves: Sequence[int],
+    max_detectors: int | None = None,
 ) -> Iterator[tuple[int, NDArray[np.float64], Values]]:
     """(leaf, v_p, what is paid and covered) at leaves that use set `k`, refused where it is no set of shares there.
 
-    What is paid and covered is right until the next one is asked for.
+    What is paid and covered is right until the next one is asked for. Leaves in which more than `max_detectors` are
+    open hold no solution and are passed over; where as many are open, nobody else can cover anything.
     """
     if not leaves:
         return
+    always = set(np.flatnonzero(root.problem.upper_thresholds < np.inf).tolist())
     shares = Shares.from_set(certificate, k)
     # float64 adds whole numbers exactly up to 2**53, and never comes back below it: no excess is rounded away.
     given = np.bincount(shares.negative, weights=shares.amount, minlength=len(root.weights))
@@ -119,6 +164,11 @@ def leaf_values(
         if p >= 0:
             v = v.copy()
             v[p] = values.of_everything(p)
+        if max_detectors is not None:
+            in_use = sorted(tree.opened(leaf) | always)
+            if len(in_use) > max_detectors:
+                continue
+            v = np.maximum(v, values.least_cost(in_use)) if len(in_use) == max_detectors else v
         yield leaf, v, values
 
 

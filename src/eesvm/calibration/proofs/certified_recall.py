@@ -22,48 +22,74 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm.calibration.certificate import Certificate
-from eesvm.calibration.detector_costs import costs_as_negatives
-from eesvm.calibration.goal import Allowance, RecallGoal, recall_divisor, recall_of_left_out
+from eesvm.calibration.goal import RecallGoal, recall_divisor, recall_of_left_out
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.calibration.proofs.certified_bound import EXACT, by_set, ceiling_cost, in_quanta, leaf_values
+from eesvm.calibration.proofs.certified_bound import (
+    EXACT,
+    by_set,
+    ceiling_cost,
+    in_quanta,
+    leaf_values,
+    paid_back,
+    priced,
+    quanta_without_price,
+)
 from eesvm.calibration.proofs.walk import ProofTree, Root
 
 
-def certified_recall(problem: CalibrationProblem, certificate: Certificate, goal: RecallGoal) -> float:
-    """The recall that no thresholds within the budget exceed, rounded up to a float; 0 where there are none."""
-    return recall_of_left_out(problem, certified_left_out(problem, certificate, goal))
+def certified_recall(
+    problem: CalibrationProblem, certificate: Certificate, goal: RecallGoal, max_detectors: int | None = None
+) -> float:
+    """The recall that no thresholds within the budget exceed, rounded up to a float; 0 where there are none.
+
+    With `max_detectors`, of thresholds that keep no more exemplars in use.
+    """
+    return recall_of_left_out(problem, certified_left_out(problem, certificate, goal, max_detectors))
 
 
-def certified_left_out(problem: CalibrationProblem, certificate: Certificate, goal: RecallGoal) -> int | float:
+def certified_left_out(
+    problem: CalibrationProblem, certificate: Certificate, goal: RecallGoal, max_detectors: int | None = None
+) -> int | float:
     """The fewest recall units, of positives that somebody may cover, that thresholds within the budget leave out.
 
     inf where no thresholds are within the budget.
     """
-    problem = costs_as_negatives(problem)
+    plain, problem = problem, priced(problem, certificate, max_detectors)
     certificate.check(problem)
     quantum = float(certificate.quantum)
-    weights = in_quanta(problem.negative_weights, quantum)
-    allowance = goal.allowance(problem, is_proof=True).times(1 / Fraction(quantum))
+    weights, without_price = in_quanta(problem.negative_weights, quantum), quanta_without_price(plain, certificate)
+    permitted = goal.allowance(plain, is_proof=True).times(1 / Fraction(quantum))
+    allowance = permitted.less(-paid_back(problem, certificate, max_detectors))
     if ceiling_cost(problem, certificate, weights) <= allowance.at(0):
         return 0
     root, tree = Root(problem, certificate, weights), ProofTree(certificate)
     least: Fraction | float = math.inf
     for k, leaves in by_set(certificate, np.flatnonzero(certificate.split_exemplar < 0)):
-        least = min([least, *_leaf_bounds(root, certificate, tree, k, leaves, allowance)])
+        found = _leaf_lines(root, certificate, tree, k, leaves, max_detectors, without_price)
+        for cost, price, dead, paid in found:
+            with_price = allowance.least_left_out(cost, price, dead)
+            least = min(least, max(with_price, permitted.least_left_out(paid, Fraction(0), dead)))
     if least == math.inf:
         return math.inf
     divisor = recall_divisor(problem)
     return math.ceil(Fraction(least) / divisor) * divisor
 
 
-def _leaf_bounds(
-    root: Root, certificate: Certificate, tree: ProofTree, k: int, leaves: Sequence[int], allowance: Allowance
-) -> Iterator[Fraction | float]:
-    """What the solutions of leaves that all use set `k` leave out at least."""
+def _leaf_lines(
+    root: Root,
+    certificate: Certificate,
+    tree: ProofTree,
+    k: int,
+    leaves: Sequence[int],
+    max_detectors: int | None,
+    without_price: NDArray[np.float64] | None,
+) -> Iterator[tuple[int, Fraction, int, int]]:
+    """c, the price of leaving out, dead units, and what is paid without the price of exemplars, at leaves of a set."""
     line = _Line(root.problem, certificate, float(certificate.price[k]) if k >= 0 else 0.0)
-    for _, v, values in leaf_values(root, certificate, tree, k, leaves):
+    for _, v, values in leaf_values(root, certificate, tree, k, leaves, max_detectors):
         cost, dead = line.through(v, values.is_covered)
-        yield allowance.least_left_out(values.paid.weight + cost, line.price, dead)
+        paid = values.paid.weight if without_price is None else int(without_price[values.paid.mask].sum())
+        yield values.paid.weight + cost, line.price, dead, paid
 
 
 class _Line:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from eesvm._support.validation import InputError, check_number
+from eesvm._support.validation import FloatArray, InputError, check_number
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.detector_costs import costs_as_negatives
 from eesvm.calibration.goal import RecallGoal
@@ -74,13 +74,24 @@ def _slack(problem: CalibrationProblem, loss: float) -> float:
     return 0.0 if common_unit(costs_as_negatives(problem).negative_weights) is not None else TOLERANCE * loss
 
 
+def _check_thresholds(problem: CalibrationProblem, result: CalibrationResult, problems: list[str]) -> FloatArray:
+    """The thresholds, if they fit the problem; a problem where too many of them are in use."""
+    thresholds = problem.check_thresholds(result.thresholds)
+    n_in_use = int(problem.in_use(thresholds).sum())
+    if result.max_detectors is not None:
+        check_number(result.max_detectors, "max_detectors", minimum=1, integer=True)
+        if n_in_use > result.max_detectors:
+            problems.append(f"{n_in_use} exemplars are in use, more than {result.max_detectors}")
+    return thresholds
+
+
 def _judge_thresholds(
     problem: CalibrationProblem, result: CalibrationResult, problems: list[str]
 ) -> tuple[bool, float]:
     """Whether the thresholds are allowed, and what they cost."""
     try:
         check_number(result.min_recall, "min_recall", above=0, maximum=1)
-        thresholds = problem.check_thresholds(result.thresholds)
+        thresholds = _check_thresholds(problem, result, problems)
     except InputError as error:
         problems.append(str(error))
         return False, math.nan
@@ -104,7 +115,7 @@ def _judge_certificate(problem: CalibrationProblem, result: CalibrationResult, p
             raise InputError(f"it must be a Certificate, got {type(certificate).__name__}")
         if certificate.min_recall != result.min_recall:
             raise InputError(f"it is for a recall of {certificate.min_recall}, not of {result.min_recall}")
-        return certified_bound(problem, certificate)
+        return certified_bound(problem, certificate, result.max_detectors)
     except InputError as error:
         problems.append(f"the certificate proves nothing: {error}")
         return 0.0
@@ -115,7 +126,7 @@ def verify_recall(problem: CalibrationProblem, result: CalibrationResult) -> Ver
     problems: list[str] = []
     try:
         goal = RecallGoal(result.max_loss, result.min_precision)
-        thresholds = problem.check_thresholds(result.thresholds)
+        thresholds = _check_thresholds(problem, result, problems)
     except InputError as error:
         return Verification(False, math.nan, 0.0, False, [str(error)])
     is_feasible, loss, recall = goal.permits(problem, thresholds), problem.loss(thresholds), problem.recall(thresholds)
@@ -145,7 +156,7 @@ def _judge_recall_certificate(
     try:
         if not isinstance(result.certificate, Certificate):
             raise InputError(f"it must be a Certificate, got {type(result.certificate).__name__}")
-        most = certified_recall(problem, result.certificate, goal)
+        most = certified_recall(problem, result.certificate, goal, result.max_detectors)
     except InputError as error:
         problems.append(f"the certificate proves nothing: {error}")
         most = 1.0

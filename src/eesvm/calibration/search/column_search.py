@@ -71,6 +71,10 @@ class ColumnSearch(ExactSearch):
     def _take(self, leaf: Leaf) -> None:
         """Improve the bound of a box, cut off what can not hold anything better, and split the rest."""
         self.taken = leaf
+        if not self._narrow(leaf):
+            leaf.bound = np.inf
+            self._push(leaf)
+            return
         self.statistics["boxes"] += 1
         if self.statistics["boxes"] % _WALK_EVERY == 0:
             self._walk(self._n_moves())
@@ -88,6 +92,10 @@ class ColumnSearch(ExactSearch):
             position = self.columns.begin_inside(leaf.box, position)
         self._push(leaf)
         self._record()
+
+    def _narrow(self, leaf: Leaf) -> bool:
+        """Leave out of a box what can hold no solution; whether anything is left."""
+        return True
 
     def _begin(self, leaf: Leaf) -> Position:
         if leaf.node not in self.evidence:
@@ -190,7 +198,11 @@ class ColumnSearch(ExactSearch):
 
     def _split(self, leaf: Leaf, position: Position, steps: NDArray[np.int64]) -> None:
         """Split a box where the levels chosen on the way differ most."""
+        exemplar, level = self.columns.undecided(position, steps[len(steps) // 3 :])
+        if exemplar < 0:  # nothing is left to decide, and rounding stands between the bound and the solution
+            self.least_closed = min(self.least_closed, leaf.bound)
+            return
         self.statistics["splits"] += 1
-        for child in self._divide(leaf, *self.columns.undecided(position, steps[len(steps) // 3 :])):
+        for child in self._divide(leaf, exemplar, level):
             self._push(child)
         self._record()

@@ -13,20 +13,25 @@ from eesvm._support.compile import kernel
 
 
 @kernel()
-def fill(order, delta, by_delta, units, prices, highest, rate, room, levels, is_accepted, is_covered):
+def fill(order, delta, by_delta, units, prices, highest, rate, room, slots, is_free, levels, is_accepted, is_covered):
     """Raise `levels` (E,), with the masks of what they accept and cover, while there is room; returns what is left.
 
     `by_delta` (E, P) are the positives of each exemplar by `delta` (P, E). Covering a unit makes room for `rate` more.
+    Of those `is_free` only `slots` more may leave level 0.
     """
     while True:
         best, exemplar, level = 0.0, -1, -1
         for j in range(len(levels)):
+            if is_free[j] and levels[j] == 0 and slots <= 0:
+                continue
             found, at = _best_step(order[j], delta[:, j], by_delta[j], units, prices, highest[j], rate, room, levels[j],
                                    is_accepted, is_covered)  # fmt: skip
             if found > best:
                 best, exemplar, level = found, j, at
         if exemplar < 0:
             return room
+        if is_free[exemplar] and levels[exemplar] == 0:
+            slots -= 1
         for k in range(levels[exemplar], level):
             n = order[exemplar, k]
             if not is_accepted[n]:

@@ -18,11 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.threads import Workers
+from eesvm._support.validation import InputError
 from eesvm.calibration.anytime import Run
 from eesvm.calibration.goal import Allowance
 from eesvm.calibration.ranks import RankedProblem
 from eesvm.calibration.search.column_search import ColumnSearch
 from eesvm.calibration.search.columns import Multipliers, Position
+from eesvm.calibration.search.detector_limit import DetectorLimit
 from eesvm.calibration.search.fill_kernels import fill
 from eesvm.calibration.search.heuristics import loss_of_levels
 from eesvm.calibration.search.neighbourhoods import NeighbourhoodSearch
@@ -41,9 +43,11 @@ class RecallSearch(ColumnSearch):
     Parameters
     ----------
     permitted, provable : what a solution may pay, as it is judged here and as proofs must assume.
-    fixed : weights of the negatives that every solution accepts.
+    fixed : weights of the negatives that every solution accepts, without a price on exemplars.
     unit : of the losses, None where their sums are rounded.
     divisor : of what can be left out, in recall units.
+    limit : how many exemplars may be in use.
+    enough : units; a solution that leaves out no more ends the search with the status "enough".
     """
 
     def __init__(
@@ -57,11 +61,18 @@ class RecallSearch(ColumnSearch):
         divisor: int,
         workers: Workers,
         random_state: int = 0,
+        limit: DetectorLimit | None = None,
+        enough: float = -math.inf,
     ) -> None:
         super().__init__(ranked, run, unit, workers, random_state)
+        self.limit = DetectorLimit.none(ranked.n_exemplars) if limit is None else limit
+        self.enough = enough
         self.permitted = permitted.less(Fraction(math.fsum(fixed)))
         # Proofs count whole quanta of every weight.
-        self.in_quanta = provable.times(1 / Fraction(self.quantum)).less(int(np.floor(fixed / self.quantum).sum()))
+        in_quanta = provable.times(1 / Fraction(self.quantum))
+        self.without_price = in_quanta.less(int(np.floor(fixed / self.quantum).sum()))
+        paid_back = Fraction(self.limit.price) * self.limit.most / Fraction(self.quantum)
+        self.in_quanta = self.without_price.less(-paid_back)
         self.provable = self.in_quanta.times(Fraction(self.quantum))
         self.loss_unit = self.unit
         self.step = max(float(divisor), _FEWEST_STEPS * provable.total)
@@ -105,6 +116,14 @@ class RecallSearch(ColumnSearch):
             return float((math.floor(most / self.loss_unit) + 1) * self.loss_unit)
         return float(most) * _CUTOFF + 4 * len(self.ranked.prices) * self.quantum
 
+    def _status(self) -> str | None:
+        return "enough" if self.loss <= self.enough else super()._status()
+
+    def _narrow(self, leaf: Leaf) -> bool:
+        box = self.limit.within(leaf.box)
+        leaf.box = leaf.box if box is None else box
+        return box is not None
+
     def _record(self) -> None:
         if self.taken is not None:
             open_bound = self.queue[0][0] if self.queue else math.inf
@@ -122,7 +141,8 @@ class RecallSearch(ColumnSearch):
         self._delta = np.ascontiguousarray(ranked.delta[ranked.coverable])
         self._by_delta = np.argsort(self._delta.T, axis=1, kind="stable")
         self._units = ranked.positive_weights[ranked.coverable]
-        self._prices = ranked.prices.astype(np.float64)
+        self._prices = self.limit.prices(ranked)
+        self._random = np.random.default_rng(self.random_state)
         self._highest = cheap_box(ranked, self._cutoff()).highest
 
     def _offer(self, levels: Levels) -> None:
@@ -135,14 +155,19 @@ class RecallSearch(ColumnSearch):
         room = float(self.permitted.at(int(self._units[~is_covered].sum()))) - float(self._prices[is_accepted].sum())
         fill(
             self.ranked.order, self._delta, self._by_delta, self._units, self._prices, self._highest,
-            float(self.permitted.rate), room, levels, is_accepted, is_covered,
+            float(self.permitted.rate), room, self.limit.most - self.limit.n_used(levels), self.limit.is_free, levels,
+            is_accepted, is_covered,
         )  # fmt: skip
         self._try(levels)
 
     def _try(self, levels: Levels) -> None:
         """Take over levels if they are within the budget and leave out less than the best so far."""
         left_out = self._units[~(self._delta <= levels).any(axis=1)].sum()
-        if left_out < self.loss and Fraction(loss_of_levels(self.ranked, levels)) <= self.permitted.at(int(left_out)):
+        n_used = self.limit.n_used(levels)
+        if left_out >= self.loss or n_used > self.limit.most:
+            return
+        paid = Fraction(loss_of_levels(self.ranked, levels)) - n_used * Fraction(self.limit.price)
+        if paid <= self.permitted.at(int(left_out)):
             self.levels, self.loss, self.n_idle = levels.astype(np.int32), float(left_out), 0
             self.columns.budget = self.loss - self.step
             self._record()
@@ -153,21 +178,32 @@ class RecallSearch(ColumnSearch):
         goal = max(0.0, self.loss - self.jump)
         if self.loss == 0 or self.loss == math.inf:
             return
-        if self.walker is None or self.walker_goal != goal:
-            tightened = replace(self.ranked, left_out_budget=goal)
-            self.walker = NeighbourhoodSearch(tightened, self.levels, self.random_state + self.n_idle)
-            self.walker_goal = goal
-        self.walker.step(n_moves)
+        if self.walker is None or self.walker_goal != goal or self.limit.is_free.any():
+            self.walker, self.walker_goal = self._new_walker(goal), goal
         before = self.loss
-        self._offer(self.walker.best_levels)
+        if self.walker is not None:
+            self.walker.step(n_moves)
+            self._offer(self.walker.best_levels)
         self.jump = 2 * self.jump if self.loss < before else max(self.step, self.jump / 2)
+
+    def _new_walker(self, goal: float) -> NeighbourhoodSearch | None:
+        """A walk to solutions that leave out no more than a goal, None where the limit stands in the way."""
+        tightened = replace(self.ranked, left_out_budget=goal)
+        seed = self.random_state + self.n_idle
+        if not self.limit.is_free.any():
+            return NeighbourhoodSearch(tightened, self.levels, seed)
+        highest = self.limit.reach(self.levels, self._highest, self._random)
+        try:
+            return NeighbourhoodSearch(tightened, self.levels, seed, highest=highest)
+        except InputError:
+            return None
 
     def _save_loss(self) -> None:
         """Of solutions that leave out as little, look for one that costs less."""
         if self.loss < math.inf and not self.run.is_out_of_time():
-            walker = NeighbourhoodSearch(
-                replace(self.ranked, left_out_budget=self.loss), self.levels, self.random_state
-            )
+            tightened = replace(self.ranked, left_out_budget=self.loss)
+            highest = np.where(self.limit.is_free & (self.levels == 0), 0, self._highest).astype(np.int32)
+            walker = NeighbourhoodSearch(tightened, self.levels, self.random_state, highest=highest)
             walker.step(_LAST_MOVES)
             if walker.best_loss < loss_of_levels(self.ranked, self.levels):  # nor does it leave out more
                 self.levels = walker.best_levels
@@ -183,15 +219,24 @@ class RecallSearch(ColumnSearch):
 
     def _proved(self, multipliers: Multipliers, box: Box) -> tuple[float, float]:
         cost, price, dead = self.columns.line(multipliers, round(self._paid(box) / self.quantum), self.in_quanta)
-        return self._left_out(cost, price, dead), price
+        return max(self._left_out(cost, price, dead), self._left_out_without_price(box, dead)), price
 
     def _settle(self, leaf: Leaf, position: Position) -> None:
         dead = int(self.columns.units[position.play.dead].sum())
-        leaf.bound = max(leaf.bound, self._left_out(round(self._paid(leaf.box) / self.quantum), 0.0, dead))
+        bound = self._left_out(round(self._paid(leaf.box) / self.quantum), 0.0, dead)
+        leaf.bound = max(leaf.bound, bound, self._left_out_without_price(leaf.box, dead))
 
-    def _left_out(self, cost: int, price: float, dead: int) -> float:
+    def _left_out_without_price(self, box: Box, dead: int) -> float:
+        """What the lowest levels of a box say if exemplars in use have no price."""
+        if not self.limit.is_free.any():
+            return 0.0
+        paid = self.limit.paid_quanta(self.ranked, box, self.quantum, self.loss_unit is not None)
+        return self._left_out(paid, 0.0, dead, self.without_price)
+
+    def _left_out(self, cost: int, price: float, dead: int, allowance: Allowance | None = None) -> float:
         """The fewest units that a box can leave out, by a line that is proved for it."""
-        least = self.in_quanta.least_left_out(cost, Fraction(price) / Fraction(self.quantum), dead)
+        allowance = self.in_quanta if allowance is None else allowance
+        least = allowance.least_left_out(cost, Fraction(price) / Fraction(self.quantum), dead)
         if least == math.inf:
             return math.inf
         least = Fraction(least) if self.unit is None else math.ceil(Fraction(least) / self.unit) * self.unit
