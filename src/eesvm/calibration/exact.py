@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm._support.threads import workers
-from eesvm._support.validation import FloatArray, InputError, check_choice, check_number
+from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.calibration.anytime import ProgressCallback, Run
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.detector_costs import costs_as_negatives
-from eesvm.calibration.few_detectors import check_max_detectors, priced_problem, total_weight
+from eesvm.calibration.few_detectors import check_max_detectors
+from eesvm.calibration.floor_with_few import least_loss_with_few
 from eesvm.calibration.goal import RecallGoal
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, rank, spare_budget, thresholds_to_levels
+from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, rank, thresholds_to_levels
 from eesvm.calibration.recall import most_recall
 from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.search.algorithm1 import ALL_OBSERVATIONS, algorithm1, tree_levels
@@ -29,7 +30,6 @@ from eesvm.calibration.search.branching import ExactSearch
 from eesvm.calibration.search.column_search import MOST_EXEMPLARS, ColumnSearch
 from eesvm.calibration.search.exhaustive import exhaustive
 from eesvm.calibration.search.heuristics import first_leaf
-from eesvm.calibration.search.limited_search import LimitedSearch
 from eesvm.calibration.units import common_unit
 
 SEARCH_METHODS = ("exact", "algorithm1", "exhaustive", "greedy")
@@ -100,7 +100,8 @@ def solve(
     if goal is not None:
         return most_recall(problem, goal, run, start, random_state, n_jobs, max_detectors)
     if max_detectors is not None and max_detectors < problem.n_exemplars:
-        return _with_few(problem, run, min_recall, max_detectors, start, random_state, n_jobs)
+        found = least_loss_with_few(problem, run, min_recall, max_detectors, start, random_state, n_jobs)
+        return replace(_finish(problem, *found), max_detectors=max_detectors)
     with run.patient_with_interrupts():
         extended = costs_as_negatives(problem)
         ranked = rank(extended, min_recall, n_jobs, only_useful=method == "exact")
@@ -116,37 +117,6 @@ def solve(
             )
             certificate = None
     result = _finish(problem, ranked, run, levels, status, statistics, method, min_recall, certificate)
-    return replace(result, max_detectors=max_detectors)
-
-
-def _with_few(
-    problem: CalibrationProblem,
-    run: Run,
-    min_recall: float,
-    max_detectors: int,
-    start: FloatArray | None,
-    random_state: int,
-    n_jobs: int | None,
-) -> CalibrationResult:
-    """The least loss with few exemplars in use: first some thresholds that reach the floor, then the best."""
-    budget = spare_budget(problem, min_recall)
-    goal = RecallGoal(max_loss=total_weight(problem))
-    first_run = Run(run.time_limit, run.node_limit, 0.0)
-    first = most_recall(problem, goal, first_run, start, random_state, n_jobs, max_detectors, budget)
-    if not problem.is_feasible(first.thresholds, min_recall):
-        found = "reach" if first.status == "optimal" else "were found that reach"
-        raise InputError(
-            f"no {max_detectors} exemplars {found} a recall of {min_recall:g}: the most is {first.recall:.6g}; raise "
-            "`max_detectors` or lower `min_recall`"
-        )
-    with run.patient_with_interrupts():
-        priced = priced_problem(problem, min_recall, max_detectors, first.loss, n_jobs)
-        run.offset = priced.ranked.fixed_loss - float(priced.paid_back)
-        with workers(n_jobs) as threads:
-            search = LimitedSearch(priced.ranked, run, priced.unit, threads, random_state, priced.limit)
-            levels, status = search.search(thresholds_to_levels(problem, priced.ranked.delta, first.thresholds))
-    certificate = search.proof.certificate(priced.extended, priced.ranked, min_recall, search.quantum, priced.price)
-    result = _finish(problem, priced.ranked, run, levels, status, search.statistics, "exact", min_recall, certificate)
     return replace(result, max_detectors=max_detectors)
 
 

@@ -15,11 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError, check_number
+from eesvm.calibration.anytime import Run
 from eesvm.calibration.detector_costs import costs_as_negatives
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.ranks import RankedProblem, rank
 from eesvm.calibration.search.detector_limit import DetectorLimit
 from eesvm.calibration.units import common_unit
+
+_TRIAL_NODES, _TRIAL_SHARE = 16, 0.1  # boxes, and share of the time that is left, for the trial of a price
 
 
 @dataclass(frozen=True)
@@ -92,3 +95,11 @@ def _price(problem: CalibrationProblem, wanted: float) -> float:
 def total_weight(problem: CalibrationProblem) -> float:
     """A loss that no thresholds exceed."""
     return math.fsum(problem.negative_weights) * (1 + 1e-9) + math.fsum(problem.detector_cost) * (1 + 1e-9)
+
+
+def trial_run(run: Run) -> Run:
+    """A short run, to see what a price is worth; Ctrl-C and the limits of `run` hold for it, too."""
+    left = None if run.time_limit is None else max(0.0, run.time_limit - run.seconds)
+    trial = Run(None if left is None else _TRIAL_SHARE * left, min(_TRIAL_NODES, run.node_limit or _TRIAL_NODES))
+    trial.is_interrupted = run.is_interrupted
+    return trial

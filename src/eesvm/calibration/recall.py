@@ -18,12 +18,14 @@ from eesvm._support.validation import FloatArray, InputError
 from eesvm.calibration.anytime import Run
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.detector_costs import costs_as_negatives
-from eesvm.calibration.few_detectors import PricedProblem, priced_problem, total_weight
+from eesvm.calibration.few_detectors import PricedProblem, priced_problem, total_weight, trial_run
 from eesvm.calibration.goal import RecallGoal, recall_divisor, recall_of_left_out
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, rank, thresholds_to_levels
 from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.search.recall_search import RecallSearch
+
+_FACTORS = (1.0, 2.0, 4.0)  # of the budget over the number of exemplars: prices to try
 
 
 def most_recall(
@@ -43,11 +45,38 @@ def most_recall(
     with run.patient_with_interrupts():
         _check_budget(problem, goal)
         scale = min(float(goal.allowance(problem).at(0)), total_weight(problem))
+        if max_detectors is not None and max_detectors < problem.n_exemplars:
+            scale, start = _best_scale(problem, goal, run, start, random_state, n_jobs, max_detectors, enough, scale)
         priced = priced_problem(problem, None, max_detectors, scale, n_jobs)
-        run.scale, run.whole = 1 / float(problem.recall_units.sum()), 1.0
-        run.offset = float(problem.recall_units[problem.orphans()].sum()) * run.scale
         found = _search(problem, priced, goal, run, start, random_state, n_jobs, enough)
     return _finish(problem, goal, priced.ranked, run, found, max_detectors)
+
+
+def _best_scale(
+    problem: CalibrationProblem,
+    goal: RecallGoal,
+    run: Run,
+    start: FloatArray | None,
+    random_state: int,
+    n_jobs: int | None,
+    max_detectors: int,
+    enough: float,
+    scale: float,
+) -> tuple[float, FloatArray | None]:
+    """Try prices on exemplars; returns the scale with the best bound, and the best thresholds met on the way."""
+    best: tuple[float, float] | None = None
+    for factor in _FACTORS:
+        priced = priced_problem(problem, None, max_detectors, factor * scale, n_jobs)
+        found = _search(problem, priced, goal, trial_run(run), start, random_state, n_jobs, enough)
+        thresholds = levels_to_thresholds(problem, priced.ranked.delta, found.levels)
+        if start is None or problem.recall(thresholds) > problem.recall(start) or not goal.permits(problem, start):
+            start = thresholds
+        if best is None or found.left_out_bound > best[0]:
+            best = found.left_out_bound, factor * scale
+        if found.status in ("optimal", "enough") or run.is_out_of_time():
+            break
+    assert best is not None
+    return best[1], start
 
 
 @dataclass(frozen=True)
@@ -72,6 +101,8 @@ def _search(
     enough: float,
 ) -> _Found:
     ranked = priced.ranked
+    run.scale, run.whole = 1 / float(problem.recall_units.sum()), 1.0
+    run.offset = float(problem.recall_units[problem.orphans()].sum()) * run.scale
     with workers(n_jobs) as threads:
         search = RecallSearch(
             ranked,

@@ -72,7 +72,6 @@ class ColumnSearch(ExactSearch):
         """Improve the bound of a box, cut off what can not hold anything better, and split the rest."""
         self.taken = leaf
         if not self._narrow(leaf):
-            leaf.bound = np.inf
             self._push(leaf)
             return
         self.statistics["boxes"] += 1
@@ -89,12 +88,14 @@ class ColumnSearch(ExactSearch):
                 self._split(leaf, position, steps)
                 return
             self.taken = leaf = rest
+            if not self._narrow(leaf):
+                break
             position = self.columns.begin_inside(leaf.box, position)
         self._push(leaf)
         self._record()
 
     def _narrow(self, leaf: Leaf) -> bool:
-        """Leave out of a box what can hold no solution; whether anything is left."""
+        """Leave out of a box what can hold no solution; False, and a bound to match, where nothing is left."""
         return True
 
     def _begin(self, leaf: Leaf) -> Position:

@@ -6,7 +6,7 @@ threshold keeps in use are counted before (docs/maths.md, section 9).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,15 +39,17 @@ class DetectorLimit:
         accepted = np.zeros(len(ranked.prices), dtype=bool)
         for row, level in zip(ranked.order, box.lowest, strict=True):
             accepted[row[:level]] = True
-        paid = int(np.floor(self.prices(ranked)[accepted] / quantum).sum())
+        paid = int(np.floor(self.without_price(ranked).prices[accepted] / quantum).sum())
         return paid if is_exact else max(0, paid - int(self.is_free.sum()))
 
-    def prices(self, ranked: RankedProblem) -> NDArray[np.float64]:
-        """(N,) prices of the negatives without the price of exemplars."""
+    def without_price(self, ranked: RankedProblem) -> RankedProblem:
+        """The ranked problem as it is without the price of exemplars, but for what it says of single positives."""
+        if not self.is_free.any():
+            return ranked
         prices = ranked.prices.astype(np.float64)
-        if self.is_free.any():  # the negative that is the cost of an exemplar is the first that it accepts
-            prices[ranked.order[self.is_free, 0]] -= self.price
-        return np.maximum(prices, 0.0)
+        # The negative that is the cost of an exemplar is the first that it accepts.
+        prices[ranked.order[self.is_free, 0]] = np.maximum(prices[ranked.order[self.is_free, 0]] - self.price, 0.0)
+        return replace(ranked, prices=prices)
 
     def within(self, box: Box) -> Box | None:
         """What the limit leaves of a box, None where that is nothing: once enough are open, all others are shut."""
@@ -59,12 +61,10 @@ class DetectorLimit:
         return Box(box.lowest, np.where(self.used(box.lowest) | ~self.is_free, box.highest, 0).astype(np.int32))
 
     def reach(self, levels: Levels, highest: Levels, random: np.random.Generator) -> Levels:
-        """(E,) the highest levels for a walk among the exemplars in use, one of them exchanged for another."""
+        """(E,) the highest levels for a walk among the exemplars in use, some of them exchanged for others."""
         used = self.used(levels)
-        others = np.flatnonzero(self.is_free & ~used)
-        if len(others):
-            used[random.choice(others)] = True
-            inside = np.flatnonzero(used)
-            while used.sum() > self.most:
-                used[random.choice(inside)] = False
+        inside, outside = np.flatnonzero(used), np.flatnonzero(self.is_free & ~used)
+        n_dropped = int(random.integers(1, 3)) if len(inside) == self.most else 0
+        used[random.permutation(inside)[:n_dropped]] = False
+        used[random.permutation(outside)[: self.most - int(used.sum())]] = True
         return np.where(used | ~self.is_free, highest, 0).astype(np.int32)

@@ -47,6 +47,7 @@ class LimitedSearch(ColumnSearch):
         """Search from levels that keep the limit, until the proof is complete or a limit is reached."""
         assert start is not None
         self._prepare()
+        self._plain = self.limit.without_price(self.ranked)
         self._random = np.random.default_rng(self.random_state)
         self.levels, self.loss = start, math.inf
         self._adopt(start)
@@ -66,8 +67,11 @@ class LimitedSearch(ColumnSearch):
 
     def _narrow(self, leaf: Leaf) -> bool:
         box = self.limit.within(leaf.box)
-        leaf.box = leaf.box if box is None else box
-        return box is not None
+        if box is None:
+            leaf.bound = math.inf
+            return False
+        leaf.box = box
+        return True
 
     def _proved(self, multipliers: Multipliers, box: Box) -> tuple[float, float]:
         """The better of what is proved with the price, and what the lowest levels pay without."""
@@ -83,12 +87,12 @@ class LimitedSearch(ColumnSearch):
             self._record()
 
     def _walk(self, n_moves: int) -> None:
-        """A walk among the exemplars in use, one of them exchanged."""
+        """A walk among the exemplars in use, some of them exchanged."""
         self.n_idle += 1
         top = np.full(self.ranked.n_exemplars, self.ranked.order.shape[1], dtype=np.int32)
         highest = self.limit.reach(self.levels, top, self._random)
         try:
-            walker = NeighbourhoodSearch(self.ranked, self.levels, self.random_state + self.n_idle, highest=highest)
+            walker = NeighbourhoodSearch(self._plain, self.levels, self.random_state + self.n_idle, highest=highest)
         except InputError:  # these do not reach the floor
             return
         walker.step(n_moves)

@@ -121,8 +121,11 @@ class RecallSearch(ColumnSearch):
 
     def _narrow(self, leaf: Leaf) -> bool:
         box = self.limit.within(leaf.box)
-        leaf.box = leaf.box if box is None else box
-        return box is not None
+        if box is None:
+            leaf.bound = math.inf
+            return False
+        leaf.box = box
+        return True
 
     def _record(self) -> None:
         if self.taken is not None:
@@ -141,7 +144,8 @@ class RecallSearch(ColumnSearch):
         self._delta = np.ascontiguousarray(ranked.delta[ranked.coverable])
         self._by_delta = np.argsort(self._delta.T, axis=1, kind="stable")
         self._units = ranked.positive_weights[ranked.coverable]
-        self._prices = self.limit.prices(ranked)
+        self._plain = self.limit.without_price(ranked)
+        self._prices = self._plain.prices.astype(np.float64)
         self._random = np.random.default_rng(self.random_state)
         self._highest = cheap_box(ranked, self._cutoff()).highest
 
@@ -163,14 +167,15 @@ class RecallSearch(ColumnSearch):
     def _try(self, levels: Levels) -> None:
         """Take over levels if they are within the budget and leave out less than the best so far."""
         left_out = self._units[~(self._delta <= levels).any(axis=1)].sum()
-        n_used = self.limit.n_used(levels)
-        if left_out >= self.loss or n_used > self.limit.most:
-            return
-        paid = Fraction(loss_of_levels(self.ranked, levels)) - n_used * Fraction(self.limit.price)
-        if paid <= self.permitted.at(int(left_out)):
+        if left_out < self.loss and self._is_permitted(levels, left_out):
             self.levels, self.loss, self.n_idle = levels.astype(np.int32), float(left_out), 0
             self.columns.budget = self.loss - self.step
             self._record()
+
+    def _is_permitted(self, levels: Levels, left_out: float) -> bool:
+        if self.limit.n_used(levels) > self.limit.most:
+            return False
+        return Fraction(loss_of_levels(self._plain, levels)) <= self.permitted.at(int(left_out))
 
     def _walk(self, n_moves: int) -> None:
         """Look for a cheap solution that leaves out less; how much less follows what succeeds."""
@@ -188,7 +193,7 @@ class RecallSearch(ColumnSearch):
 
     def _new_walker(self, goal: float) -> NeighbourhoodSearch | None:
         """A walk to solutions that leave out no more than a goal, None where the limit stands in the way."""
-        tightened = replace(self.ranked, left_out_budget=goal)
+        tightened = replace(self._plain, left_out_budget=goal)
         seed = self.random_state + self.n_idle
         if not self.limit.is_free.any():
             return NeighbourhoodSearch(tightened, self.levels, seed)
@@ -201,11 +206,11 @@ class RecallSearch(ColumnSearch):
     def _save_loss(self) -> None:
         """Of solutions that leave out as little, look for one that costs less."""
         if self.loss < math.inf and not self.run.is_out_of_time():
-            tightened = replace(self.ranked, left_out_budget=self.loss)
+            tightened = replace(self._plain, left_out_budget=self.loss)
             highest = np.where(self.limit.is_free & (self.levels == 0), 0, self._highest).astype(np.int32)
             walker = NeighbourhoodSearch(tightened, self.levels, self.random_state, highest=highest)
             walker.step(_LAST_MOVES)
-            if walker.best_loss < loss_of_levels(self.ranked, self.levels):  # nor does it leave out more
+            if walker.best_loss < loss_of_levels(self._plain, self.levels):  # nor does it leave out more
                 self.levels = walker.best_levels
 
     # Bounds
