@@ -22,7 +22,9 @@ from eesvm.calibration.few_detectors import PricedProblem, priced_problem, total
 from eesvm.calibration.goal import RecallGoal, recall_divisor, recall_of_left_out
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, rank, thresholds_to_levels
+from eesvm.calibration.recall_floors import RecallByFloors
 from eesvm.calibration.result import CalibrationResult
+from eesvm.calibration.search.column_search import MOST_EXEMPLARS
 from eesvm.calibration.search.recall_search import RecallSearch
 
 _FACTORS = (1.0, 2.0, 4.0)  # of the budget over the number of exemplars: prices to try
@@ -103,6 +105,9 @@ def _search(
     ranked = priced.ranked
     run.scale, run.whole = 1 / float(problem.recall_units.sum()), 1.0
     run.offset = float(problem.recall_units[problem.orphans()].sum()) * run.scale
+    start_levels = None if start is None else thresholds_to_levels(problem, ranked.delta, start)
+    if ranked.n_exemplars > MOST_EXEMPLARS and not priced.limit.is_free.any():
+        return _by_floors(problem, priced, goal, run, start_levels, random_state, n_jobs)
     with workers(n_jobs) as threads:
         search = RecallSearch(
             ranked,
@@ -117,11 +122,33 @@ def _search(
             priced.limit,
             enough,
         )
-        levels, status = search.search(None if start is None else thresholds_to_levels(problem, ranked.delta, start))
-    if search.loss == math.inf or (search.loss == goal.allowance(problem).total and status == "optimal"):
-        raise InputError(_what_can_be_met(problem, goal))
+        levels, status = search.search(start_levels)
+    _check_found(problem, goal, search.loss, status)
     certificate = search.proof.certificate(priced.extended, ranked, 1.0, search.quantum, priced.price)
     return _Found(levels, status, search.bound, search.statistics, certificate)
+
+
+def _by_floors(
+    problem: CalibrationProblem,
+    priced: PricedProblem,
+    goal: RecallGoal,
+    run: Run,
+    start: NDArray[np.int32] | None,
+    random_state: int,
+    n_jobs: int | None,
+) -> _Found:
+    with workers(n_jobs) as threads:
+        search = RecallByFloors(problem, priced, goal, run, threads, random_state)
+        found, status = search.search(start)
+    _check_found(problem, goal, found.left_out, status)
+    assert found.certificate is not None
+    return _Found(found.levels, status, found.bound, search.statistics, found.certificate)
+
+
+def _check_found(problem: CalibrationProblem, goal: RecallGoal, left_out: float, status: str) -> None:
+    """Refuse a goal at which nothing is accepted."""
+    if left_out == math.inf or (left_out == goal.allowance(problem).total and status == "optimal"):
+        raise InputError(_what_can_be_met(problem, goal))
 
 
 def _check_budget(problem: CalibrationProblem, goal: RecallGoal) -> None:

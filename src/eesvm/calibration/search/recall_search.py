@@ -25,15 +25,13 @@ from eesvm.calibration.ranks import RankedProblem
 from eesvm.calibration.search.column_search import ColumnSearch
 from eesvm.calibration.search.columns import Multipliers, Position
 from eesvm.calibration.search.detector_limit import DetectorLimit
-from eesvm.calibration.search.fill_kernels import fill
-from eesvm.calibration.search.heuristics import loss_of_levels
+from eesvm.calibration.search.filling import Filling
 from eesvm.calibration.search.neighbourhoods import NeighbourhoodSearch
 from eesvm.calibration.search.proof import Leaf
 from eesvm.calibration.search.reduce import Box, Levels, cheap_box
 
 _FIRST_MOVES, _LAST_MOVES = 400, 400  # of neighbourhood search, before the first box and after the last
 _FEWEST_STEPS = 2.0**-40  # of all units: differences in recall that are not looked for
-_CUTOFF = 1 + 1e-9  # of what may be paid, where sums are rounded
 _FIRST_JUMP = 0.02  # of what is left out: how much less the first neighbourhood search aims at
 
 
@@ -86,7 +84,9 @@ class RecallSearch(ColumnSearch):
         self.walker_goal = math.inf
         self.bound = 0.0  # units that every solution leaves out
         self.levels, self.loss = np.zeros(self.ranked.n_exemplars, dtype=np.int32), math.inf
-        self._prepare_filling()
+        highest = cheap_box(self.ranked, self._cutoff()).highest
+        self.filling = Filling(self.ranked, self.permitted, self.limit, highest)
+        self._random = np.random.default_rng(self.random_state)
         for levels in [self.levels] if start is None else [self.levels, start]:
             self._offer(levels)
         self.jump = max(self.step, _FIRST_JUMP * min(self.loss, self.provable.total))
@@ -110,11 +110,7 @@ class RecallSearch(ColumnSearch):
         self.statistics["leaves"] = len(self.proof.leaves)
 
     def _cutoff(self) -> float:
-        """A loss that is more than any solution may have."""
-        most = self.provable.at(0)
-        if self.loss_unit is not None:
-            return float((math.floor(most / self.loss_unit) + 1) * self.loss_unit)
-        return float(most) * _CUTOFF + 4 * len(self.ranked.prices) * self.quantum
+        return beyond(self.provable, self.loss_unit, len(self.ranked.prices) * self.quantum)
 
     def _status(self) -> str | None:
         return "enough" if self.loss <= self.enough else super()._status()
@@ -139,43 +135,17 @@ class RecallSearch(ColumnSearch):
 
     # Solutions
 
-    def _prepare_filling(self) -> None:
-        ranked = self.ranked
-        self._delta = np.ascontiguousarray(ranked.delta[ranked.coverable])
-        self._by_delta = np.argsort(self._delta.T, axis=1, kind="stable")
-        self._units = ranked.positive_weights[ranked.coverable]
-        self._plain = self.limit.without_price(ranked)
-        self._prices = self._plain.prices.astype(np.float64)
-        self._random = np.random.default_rng(self.random_state)
-        self._highest = cheap_box(ranked, self._cutoff()).highest
-
     def _offer(self, levels: Levels) -> None:
         """Raise levels as far as the budget allows, and take them over if they are better than the best so far."""
-        levels = levels.astype(np.int32).copy()
-        is_accepted = np.zeros(len(self._prices), dtype=bool)
-        for row, level in zip(self.ranked.order, levels, strict=True):
-            is_accepted[row[:level]] = True
-        is_covered = (self._delta <= levels).any(axis=1)
-        room = float(self.permitted.at(int(self._units[~is_covered].sum()))) - float(self._prices[is_accepted].sum())
-        fill(
-            self.ranked.order, self._delta, self._by_delta, self._units, self._prices, self._highest,
-            float(self.permitted.rate), room, self.limit.most - self.limit.n_used(levels), self.limit.is_free, levels,
-            is_accepted, is_covered,
-        )  # fmt: skip
-        self._try(levels)
+        self._try(self.filling.raised(levels))
 
     def _try(self, levels: Levels) -> None:
         """Take over levels if they are within the budget and leave out less than the best so far."""
-        left_out = self._units[~(self._delta <= levels).any(axis=1)].sum()
-        if left_out < self.loss and self._is_permitted(levels, left_out):
-            self.levels, self.loss, self.n_idle = levels.astype(np.int32), float(left_out), 0
+        left_out = self.filling.left_out(levels)
+        if left_out < self.loss and self.filling.permits(levels):
+            self.levels, self.loss, self.n_idle = levels.astype(np.int32), left_out, 0
             self.columns.budget = self.loss - self.step
             self._record()
-
-    def _is_permitted(self, levels: Levels, left_out: float) -> bool:
-        if self.limit.n_used(levels) > self.limit.most:
-            return False
-        return Fraction(loss_of_levels(self._plain, levels)) <= self.permitted.at(int(left_out))
 
     def _walk(self, n_moves: int) -> None:
         """Look for a cheap solution that leaves out less; how much less follows what succeeds."""
@@ -193,11 +163,11 @@ class RecallSearch(ColumnSearch):
 
     def _new_walker(self, goal: float) -> NeighbourhoodSearch | None:
         """A walk to solutions that leave out no more than a goal, None where the limit stands in the way."""
-        tightened = replace(self._plain, left_out_budget=goal)
+        tightened = replace(self.filling.plain, left_out_budget=goal)
         seed = self.random_state + self.n_idle
         if not self.limit.is_free.any():
             return NeighbourhoodSearch(tightened, self.levels, seed)
-        highest = self.limit.reach(self.levels, self._highest, self._random)
+        highest = self.limit.reach(self.levels, self.filling.highest, self._random)
         try:
             return NeighbourhoodSearch(tightened, self.levels, seed, highest=highest)
         except InputError:
@@ -206,11 +176,11 @@ class RecallSearch(ColumnSearch):
     def _save_loss(self) -> None:
         """Of solutions that leave out as little, look for one that costs less."""
         if self.loss < math.inf and not self.run.is_out_of_time():
-            tightened = replace(self._plain, left_out_budget=self.loss)
-            highest = np.where(self.limit.is_free & (self.levels == 0), 0, self._highest).astype(np.int32)
+            tightened = replace(self.filling.plain, left_out_budget=self.loss)
+            highest = np.where(self.limit.is_free & (self.levels == 0), 0, self.filling.highest).astype(np.int32)
             walker = NeighbourhoodSearch(tightened, self.levels, self.random_state, highest=highest)
             walker.step(_LAST_MOVES)
-            if walker.best_loss < loss_of_levels(self._plain, self.levels):  # nor does it leave out more
+            if walker.best_loss < self.filling.loss(self.levels):  # nor does it leave out more
                 self.levels = walker.best_levels
 
     # Bounds
@@ -249,3 +219,11 @@ class RecallSearch(ColumnSearch):
 
     def _is_precise(self) -> bool:
         return True
+
+
+def beyond(allowance: Allowance, unit: Fraction | None, rounding: float) -> float:
+    """A loss that is more than any solution may have; losses are multiples of `unit`, or rounded."""
+    most = allowance.at(0)
+    if unit:
+        return float((math.floor(most / unit) + 1) * unit)
+    return float(most) * (1 + 1e-9) + 4 * rounding
