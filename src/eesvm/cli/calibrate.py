@@ -45,7 +45,7 @@ numbers of its line; equal numbers lock it, and inf as the lower one switches it
 the rows is refused: --exclude leaves columns out, --columns names those of scores.
 
 --max-loss and --min-precision ask the other way round: for the most recall within a budget of false alarms, or at a
-precision, with a bound that no thresholds exceed.
+precision, with a bound that no thresholds exceed. --max-detectors and --detector-cost keep few exemplars in use.
 
 examples:
   eesvm calibrate scores.csv -o calibrated --min-recall 0.99 --time-limit 60
@@ -79,6 +79,19 @@ def add_parser(verbs: Parsers) -> None:
         type=number(above=0, maximum=1),
         metavar="Q",
         help="accept as many positives as possible while this share of what is accepted is positive",
+    )
+    add(
+        "--max-detectors",
+        type=number(minimum=1, integer=True),
+        metavar="K",
+        help="use so many exemplars at most; the others are switched off",
+    )
+    add(
+        "--detector-cost",
+        type=number(minimum=0),
+        default=0.0,
+        metavar="C",
+        help="what using an exemplar costs, in false alarms; it is part of the loss (default: 0)",
     )
     add("--time-limit", type=number(minimum=0), metavar="S", help="stop after so many seconds with the best so far")
     add(
@@ -157,6 +170,8 @@ def run(arguments: argparse.Namespace) -> int:
         _report_comparison(table, comparison, screen)
         if arguments.bounds is not None:
             screen.note("bounds on thresholds are not part of the comparison")
+        if arguments.max_detectors is not None or arguments.detector_cost > 0:
+            screen.note("limits and costs of exemplars are not part of the comparison")
     screen.say(f"\nwritten to {arguments.output}: {', '.join(names)}")
     if arguments.verify:
         verify_result(problem, calibrator.result_, screen)
@@ -169,6 +184,12 @@ def _check_options(arguments: argparse.Namespace) -> None:
         goal = check_goal(arguments.max_loss, arguments.min_precision, arguments.min_recall, arguments.method)
     if goal is not None and arguments.compare:
         raise UsageError("--compare counts at a recall floor: it does not go with --max-loss or --min-precision")
+    if arguments.max_detectors is not None and arguments.method != "exact":
+        raise UsageError(f"--max-detectors needs --method exact, got {arguments.method}")
+    if arguments.min_precision is not None and arguments.detector_cost > 0:
+        raise UsageError("--detector-cost does not go with --min-precision, which knows of no other costs")
+    if arguments.max_detectors is not None and arguments.frontier:
+        raise UsageError("--frontier does not go with --max-detectors: its floors know of no such limit")
 
 
 def fit(
@@ -268,4 +289,6 @@ def _calibrator(arguments: argparse.Namespace) -> JointCalibrator:
         scale="spread",  # the columns of a table may have any units
         max_loss=arguments.max_loss,
         min_precision=arguments.min_precision,
+        max_detectors=arguments.max_detectors,
+        detector_cost=arguments.detector_cost,
     )

@@ -58,8 +58,13 @@ class Comparison:
 def report_result(calibrator: JointCalibrator, problem: CalibrationProblem, screen: Screen) -> None:
     """Print the answer, its evidence, and what is worth knowing about the columns."""
     result = calibrator.result_
-    precision = [] if result.goal is None else [("precision", percent(problem.precision(result.thresholds)))]
-    screen.facts([*result_facts(result, problem.n_negatives), *precision])
+    facts = result_facts(result, problem.n_negatives)
+    if result.goal is not None:
+        facts.append(("precision", percent(problem.precision(result.thresholds))))
+    if problem.detector_cost.any():
+        cost = float(problem.detector_cost[problem.in_use(result.thresholds)].sum())
+        facts.append(("exemplars in use", f"cost {amount(cost)} of the loss"))
+    screen.facts(facts)
     for note in problem.notes():
         screen.note(note)
     if calibrator.result_.status == "feasible" and calibrator.method != "greedy":
@@ -100,6 +105,8 @@ def _conditions(problem: CalibrationProblem, result: CalibrationResult) -> list[
         for is_there, text in (
             (result.goal is not None, f"{result.goal} is asked for"),
             (result.min_recall < 1, f"a recall of {percent(result.min_recall)} is enough"),
+            (result.max_detectors is not None, f"{result.max_detectors} exemplars may be in use"),
+            (bool(problem.detector_cost.any()), "exemplars in use have a cost"),
             (n_bounded > 0, f"{n_bounded:,} of {problem.n_exemplars:,} thresholds are bounded"),
             (n_forbidden > 0, f"{n_forbidden:,} pairs are forbidden"),
         )

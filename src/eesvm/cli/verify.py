@@ -65,6 +65,11 @@ def _problem(arguments: argparse.Namespace, calibrator: JointCalibrator) -> Cali
         missing=arguments.missing or calibrator.missing,
     )
     try:
-        return table.problem(calibrator.across_groups_, calibrator.lower_thresholds_, calibrator.upper_thresholds_)
+        return table.problem(
+            calibrator.across_groups_,
+            calibrator.lower_thresholds_,
+            calibrator.upper_thresholds_,
+            calibrator.detector_cost_,
+        )
     except InputError as error:
         raise InputError(f"{arguments.scores}: {error}") from None

@@ -46,6 +46,8 @@ class JointCalibrator(ScoreCalibrator):
     sigmoid : fit a sigmoid per exemplar after the thresholds.
     method, min_recall, time_limit, node_limit, gap, start, progress : of the search, see `solve`.
     max_loss, min_precision : ask for the most recall within this loss, or at this precision; see `solve`.
+    max_detectors : how many exemplars may be in use; see `solve`.
+    detector_cost : a number or (E,) array, what it costs to use an exemplar at all; see `CalibrationProblem`.
     exemplar_groups : (E,) the image each exemplar comes from. With it `fit` needs `groups`, the image of each window,
         and an exemplar cannot cover the windows of its own image. Default: it can, as in the paper.
     lower_thresholds, upper_thresholds : (E,) bounds on the thresholds, equal values lock one; see `CalibrationProblem`.
@@ -62,6 +64,7 @@ class JointCalibrator(ScoreCalibrator):
     thresholds_ : (E,) in the dtype of the scores, +inf for redundant exemplars.
     active_ : (E,) bool, False for redundant exemplars.
     lower_thresholds_, upper_thresholds_ : (E,) the bounds that the thresholds had to keep, infinite where none.
+    detector_cost_ : (E,) what it costs to use each exemplar.
     result_ : CalibrationResult, the thresholds with their loss, lower bound, gap and status.
     scales_ : (E,) with `scale="spread"`: the unit of each exemplar's margin; 1 for a constant column.
     sigmoids_ : (E, 2) slope and centre, with `sigmoid=True`.
@@ -91,6 +94,8 @@ class JointCalibrator(ScoreCalibrator):
         missing: str = "refuse",
         max_loss: float | None = None,
         min_precision: float | None = None,
+        max_detectors: int | None = None,
+        detector_cost: ArrayLike | None = None,
     ) -> None:
         self.sigmoid = sigmoid
         self.method = method
@@ -113,6 +118,8 @@ class JointCalibrator(ScoreCalibrator):
         self.missing = missing
         self.max_loss = max_loss
         self.min_precision = min_precision
+        self.max_detectors = max_detectors
+        self.detector_cost = detector_cost
 
     def fit(self, S: Any, y: Any, groups: Any = None) -> Self:
         """Search thresholds for the scores and labels of windows.
@@ -133,6 +140,7 @@ class JointCalibrator(ScoreCalibrator):
             lower_thresholds=self.lower_thresholds,
             upper_thresholds=self.upper_thresholds,
             missing=self.missing,
+            detector_cost=self.detector_cost,
         )
         self.fit_problem(problem)
         if names is not None:
@@ -143,7 +151,8 @@ class JointCalibrator(ScoreCalibrator):
     def fit_problem(self, problem: CalibrationProblem) -> Self:
         """Search thresholds for a problem as it is, with its weights, forbidden pairs and bounds; labels are 0 and 1.
 
-        The calibrator's own `exemplar_groups` and bounds on thresholds are for `fit`, which makes a problem of them.
+        The calibrator's own `exemplar_groups`, bounds on thresholds and `detector_cost` are for `fit`, which makes a
+        problem of them.
         """
         check_sigmoid_options(self)
         check_choice(self.scale, "scale", SCALES)
@@ -165,8 +174,10 @@ class JointCalibrator(ScoreCalibrator):
             node_limit=self.node_limit,
             max_loss=self.max_loss,
             min_precision=self.min_precision,
+            max_detectors=self.max_detectors,
         )
         self.lower_thresholds_, self.upper_thresholds_ = problem.lower_thresholds, problem.upper_thresholds
+        self.detector_cost_ = problem.detector_cost
         self.thresholds_ = self.result_.thresholds
         self.active_ = self.result_.active
         if self.scale == "spread":

@@ -63,7 +63,7 @@ _PARAMETERS = (
     "random_state",
     "n_jobs",
 )
-_GOAL = ("max_loss", "min_precision")
+_GOAL = ("max_loss", "min_precision", "max_detectors")
 _APART = ("pos_label", "missing")  # the second of the labels that the file holds; a field that most files do not have
 _COOCCURRENCE_PARAMETERS = tuple(name for name in CooccurrenceCalibrator().get_params() if name not in _APART)
 
@@ -106,6 +106,7 @@ def save_calibration(
         **({"scales": calibrator.scales_.tolist()} if hasattr(calibrator, "scales_") else {}),
         **_missing_to_save(calibrator),
         **_goal_to_save(calibrator),
+        **_costs_to_save(calibrator),
         "sigmoids": calibrator.sigmoids_.tolist() if calibrator.sigmoid else None,
         "muted": calibrator.muted_.tolist() if calibrator.sigmoid else None,
         "parameters": {name: plain(getattr(calibrator, name)) for name in _PARAMETERS},
@@ -175,9 +176,15 @@ def _cooccurrence_content(calibrator: CooccurrenceCalibrator, names: list[str] |
 
 
 def _goal_to_save(calibrator: JointCalibrator) -> dict[str, Any]:
-    """What was asked for, where it was recall."""
+    """What was asked for besides a recall floor."""
     goal = {name: plain(getattr(calibrator, name)) for name in _GOAL}
     return {} if all(value is None for value in goal.values()) else {"goal": goal}
+
+
+def _costs_to_save(calibrator: JointCalibrator) -> dict[str, list[float]]:
+    """What each exemplar costs, where any does."""
+    costs = np.asarray(getattr(calibrator, "detector_cost_", []), dtype=np.float64)
+    return {"detector_cost": costs.tolist()} if costs.any() else {}
 
 
 def _missing_to_save(calibrator: JointCalibrator | CooccurrenceCalibrator) -> dict[str, str]:
@@ -338,6 +345,7 @@ class _Reader(Document):
         calibrator.exemplar_names_ = names
         calibrator.across_groups_ = self.across_groups()
         calibrator.lower_thresholds_, calibrator.upper_thresholds_ = self.bounds(thresholds)
+        calibrator.detector_cost_ = self.detector_cost(n)
         if self.content.get("fitted_on_data_frame") is True and names is not None:
             calibrator.feature_names_in_ = np.array(names, dtype=object)
         return calibrator
@@ -484,7 +492,7 @@ class _Reader(Document):
         return value
 
     def goal(self) -> dict[str, Any]:
-        """What was asked for, where it was recall."""
+        """What was asked for besides a recall floor."""
         values = self.content.get("goal")
         if values is None:
             return dict.fromkeys(_GOAL)
@@ -492,7 +500,15 @@ class _Reader(Document):
         for name, value in values.items():
             if value is not None and not is_number(value):
                 self.fail(f"goal.{name}", f"must be a number or null, got {value!r}")
+        if values["max_detectors"] is not None and type(values["max_detectors"]) is not int:
+            self.fail("goal.max_detectors", f"must be a whole number or null, got {values['max_detectors']!r}")
         return values
+
+    def detector_cost(self, n: int) -> NDArray[np.float64]:
+        values = self.content.get("detector_cost", [0.0] * n)
+        if not isinstance(values, list) or len(values) != n or not all(is_number(v) and v >= 0 for v in values):
+            self.fail("detector_cost", f"must be a list of {n} numbers >= 0")
+        return np.array(values, dtype=np.float64)
 
     def recall_bound(self, values: dict[str, Any]) -> float:
         """Of a result; 1 where no recall was asked for."""

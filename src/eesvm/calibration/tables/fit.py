@@ -59,10 +59,12 @@ def fit_table(table: ScoreTable, calibrator: JointCalibrator, across_groups: boo
     Parameters
     ----------
     table : scores with a label for every row.
-    calibrator : its bounds on thresholds hold; its `exemplar_groups` are not used.
+    calibrator : its bounds on thresholds and its `detector_cost` hold; its `exemplar_groups` are not used.
     across_groups : an exemplar does not cover the windows of its own group.
     """
-    problem = table.problem(across_groups, calibrator.lower_thresholds, calibrator.upper_thresholds)
+    problem = table.problem(
+        across_groups, calibrator.lower_thresholds, calibrator.upper_thresholds, calibrator.detector_cost
+    )
     _check_unscored(table, problem, calibrator)
     calibrator.fit_problem(problem)
     calibrator.missing = table.missing

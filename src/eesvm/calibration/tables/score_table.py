@@ -155,6 +155,7 @@ class ScoreTable:
         across_groups: bool = False,
         lower_thresholds: ArrayLike | None = None,
         upper_thresholds: ArrayLike | None = None,
+        detector_cost: ArrayLike | None = None,
     ) -> CalibrationProblem:
         """The calibration problem that this table poses; every row needs a label.
 
@@ -162,6 +163,7 @@ class ScoreTable:
         ----------
         across_groups : an exemplar does not cover the windows of its own group.
         lower_thresholds, upper_thresholds : (E,) bounds on the thresholds, see `CalibrationProblem`.
+        detector_cost : a number or (E,), what it costs to use an exemplar, see `CalibrationProblem`.
         """
         if self.labels is None:
             raise InputError("a calibration problem needs a label for every row")
@@ -178,6 +180,7 @@ class ScoreTable:
             lower_thresholds,
             upper_thresholds,
             self.missing,
+            detector_cost,
         )
 
 
