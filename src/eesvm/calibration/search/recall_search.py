@@ -97,7 +97,9 @@ class RecallSearch(ColumnSearch):
         self._write_shares()
         self._save_loss()
         self.statistics["shares"] = sum(len(shares.quanta) for shares, _ in self.proof.share_sets())
-        return self.levels, self._status() or "optimal"
+        # Weights that are too small beside others can not be told apart in a proof.
+        is_proven = self.bound >= self.loss - self._margin() / 2
+        return self.levels, self._status() or ("optimal" if is_proven else "feasible")
 
     def _search_boxes(self) -> None:
         cutoff = self._cutoff()
