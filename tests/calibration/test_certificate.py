@@ -411,7 +411,7 @@ def test_tampering_never_proves_more_than_the_optimum(problem, min_recall, data)
     changed = replace(certificate, **{name: value})
     result = SimpleNamespace(
         thresholds=np.full(problem.n_exemplars, np.inf), loss=0.0, lower_bound=0.0, status="feasible",
-        min_recall=min_recall, certificate=changed, recall=0.0,
+        min_recall=min_recall, certificate=changed, recall=0.0, max_loss=None, min_precision=None, max_detectors=None,
     )  # fmt: skip
     verification = verify(problem, result)
     assert 0 <= verification.lower_bound <= optimum(problem, min_recall)
