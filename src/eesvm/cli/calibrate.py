@@ -47,7 +47,7 @@ the rows is refused: --exclude leaves columns out, --columns names those of scor
 --max-loss and --min-precision ask the other way round: for the most recall within a budget of false alarms, or at a
 precision, with a bound that no thresholds exceed. --max-detectors and --detector-cost keep few exemplars in use.
 
-examples:
+example:
   eesvm calibrate scores.csv -o calibrated --min-recall 0.99 --time-limit 60
   eesvm calibrate scores.csv -o calibrated --max-loss 20
 """
