@@ -352,6 +352,35 @@ def test_odd_weights(weights):
         assert verify(odd, result).is_valid
 
 
+def test_odd_weights_with_few_detectors():
+    random = np.random.default_rng(5)
+    solved = 0
+    for _ in range(100):
+        problem = small_problem(random)
+        odd = CalibrationProblem(
+            problem.positive_scores,
+            problem.negative_scores,
+            random.random(problem.n_positives) + 0.1,
+            random.integers(0, 5, problem.n_negatives) / 3,
+            missing="not-fired",
+            detector_cost=random.random(problem.n_exemplars) if random.random() < 0.4 else None,
+        )
+        options = question(random, True) | {"max_detectors": int(random.integers(1, problem.n_exemplars + 1))}
+        expected = best(odd, **options)
+        if not expected:
+            continue
+        result = solve(odd, n_jobs=1, **options)
+        if "min_recall" in options:
+            assert result.loss == pytest.approx(expected)
+            assert result.lower_bound == pytest.approx(expected)
+        else:
+            assert result.recall == pytest.approx(expected / odd.positive_weights.sum())
+            assert result.recall_bound == pytest.approx(result.recall)
+        assert verify(odd, result).is_valid
+        solved += 1
+    assert solved > 30
+
+
 def test_sums_that_are_rounded_are_within_the_budget():
     problem = CalibrationProblem([[1.0], [3.0]], [[2.0], [2.0], [0.0]], negative_weights=[0.1, 0.2, 1.0])
     assert solve(problem, max_loss=0.3).recall == 1.0  # 0.1 + 0.2 is a little more

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from eesvm._support.validation import FloatArray, InputError, check_number
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.detector_costs import costs_as_negatives
@@ -57,7 +59,7 @@ def verify(problem: CalibrationProblem, result: CalibrationResult) -> Verificati
     problems: list[str] = []
     is_feasible, loss = _judge_thresholds(problem, result, problems)
     bound = _judge_certificate(problem, result, problems)
-    slack = 0.0 if math.isnan(loss) else _slack(problem, loss)
+    slack = 0.0 if math.isnan(loss) else _slack(problem, result, loss)
     if not abs(result.loss - loss) <= slack and not math.isnan(loss):
         problems.append(f"the loss is given as {result.loss:.17g}, but the scores say {loss:.17g}")
     proven = f"{bound:.17g} is proven" if result.certificate is not None else "there is no certificate to prove it"
@@ -69,9 +71,12 @@ def verify(problem: CalibrationProblem, result: CalibrationResult) -> Verificati
     return Verification(is_feasible, loss, bound, bound_holds, problems)
 
 
-def _slack(problem: CalibrationProblem, loss: float) -> float:
-    """What a claim may be beside the truth: nothing where sums of weights and costs are exact."""
-    return 0.0 if common_unit(costs_as_negatives(problem).negative_weights) is not None else TOLERANCE * loss
+def _slack(problem: CalibrationProblem, result: CalibrationResult, loss: float) -> float:
+    """What a claim may be beside the truth: nothing where sums of weights, costs and prices are exact."""
+    price = getattr(result.certificate, "detector_price", 0.0) if result.max_detectors is not None else 0.0
+    is_price = isinstance(price, int | float | np.floating) and 0 <= price < math.inf
+    extended = costs_as_negatives(problem, float(price) if is_price else 0.0)
+    return 0.0 if common_unit(extended.negative_weights) is not None else TOLERANCE * loss
 
 
 def _check_thresholds(problem: CalibrationProblem, result: CalibrationResult, problems: list[str]) -> FloatArray:
@@ -133,7 +138,7 @@ def verify_recall(problem: CalibrationProblem, result: CalibrationResult) -> Ver
     if not is_feasible:
         is_within = problem.is_within_bounds(thresholds)
         problems.append(f"the loss is {loss:.17g}, which is not {goal}" if is_within else OUT_OF_BOUNDS)
-    slack = _slack(problem, loss)
+    slack = _slack(problem, result, loss)
     if not abs(result.loss - loss) <= slack:
         problems.append(f"the loss is given as {result.loss:.17g}, but the scores say {loss:.17g}")
     if not abs(result.recall - recall) <= TOLERANCE:
