@@ -19,12 +19,13 @@ import eesvm
 from eesvm import CalibrationProblem, Certificate, InputError, load_certificate, save_certificate, solve, verify
 from eesvm.calibration.calibrators import joint
 from eesvm.calibration.proofs import walk as proof_walk
-from eesvm.calibration.proofs.certified_bound import certified_bound, common_unit
+from eesvm.calibration.proofs.certified_bound import certified_bound
 from eesvm.calibration.proofs.verify import TOLERANCE
 from eesvm.calibration.ranks import rank
 from eesvm.calibration.search.bounds import max_min_bound
 from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.score_table import ScoreTable, write_score_table
+from eesvm.calibration.units import common_unit
 from eesvm.cli import main
 from helpers import reference
 from helpers.examples import many
@@ -410,7 +411,7 @@ def test_tampering_never_proves_more_than_the_optimum(problem, min_recall, data)
     changed = replace(certificate, **{name: value})
     result = SimpleNamespace(
         thresholds=np.full(problem.n_exemplars, np.inf), loss=0.0, lower_bound=0.0, status="feasible",
-        min_recall=min_recall, certificate=changed, recall=0.0,
+        min_recall=min_recall, certificate=changed, recall=0.0, max_loss=None, min_precision=None, max_detectors=None,
     )  # fmt: skip
     verification = verify(problem, result)
     assert 0 <= verification.lower_bound <= optimum(problem, min_recall)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from eesvm import CalibrationProblem, InputError, solve
+from eesvm._support.validation import OFFER
 from eesvm.calibration.problem import _between
 from helpers import reference
 from helpers.examples import many
@@ -172,7 +173,7 @@ def test_one_exemplar_constant_and_repeated_columns_work_and_are_noted():
         (([["a", "b"]], np.zeros((2, 2))), "`positive_scores` must hold numbers, got dtype <U1"),
         (([[True, False]], np.zeros((2, 2))), "`positive_scores` must hold numbers, got dtype bool"),
         ((np.ones((2, 2), complex), np.zeros((2, 2))), "`positive_scores` must hold numbers, got dtype complex128"),
-        (([[0, math.nan], [math.inf, 1]], np.zeros((2, 2))), "`positive_scores` holds 2 values that are NaN or infinite, the first at row 0, column 1"),
+        (([[0, math.nan], [math.inf, 1]], np.zeros((2, 2))), "`positive_scores` holds 2 values that are NaN or infinite, the first at row 0, column 1" + OFFER),
         ((np.zeros((2, 2)), [[0, 0], [0, -math.inf]]), "`negative_scores` holds 1 value that is NaN or infinite, the first at row 1, column 1"),
         (([[2**60, 0]], np.zeros((2, 2))), "`positive_scores` holds integers beyond 2**53, which float64 scores cannot hold exactly"),
         ((np.zeros((2, 1)), np.zeros((2, 1)), [1, 0]), "`positive_weights` must be > 0, got 0 at index 1"),
@@ -286,8 +287,8 @@ def test_a_recall_floor_is_not_missed_by_rounding():
 
 def test_masked_scores_are_refused_and_matrices_are_tables():
     masked = np.ma.array([[5.0], [1.0], [4.0]], mask=[[1], [0], [0]])
-    sentence = "^`negative_scores` has masked entries: fill them with a score, or leave their rows out$"
-    with pytest.raises(InputError, match=sentence):
+    sentence = "`negative_scores` has masked entries: fill them with a score, or leave their rows out" + OFFER
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
         CalibrationProblem([[3.0]], masked)
     with pytest.warns(PendingDeprecationWarning):
         matrix = np.matrix([[5.0], [1.0]])

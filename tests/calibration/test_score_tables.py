@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from eesvm import InputError
+from eesvm._support.validation import OFFER
 from eesvm.calibration.tables.score_table import ScoreTable, read_score_table, write_score_table
 
 GOOD_CSV = "label,a,b\n1,0.5,2\n0,-1,0.25\n"
@@ -138,7 +139,7 @@ def test_parquet(tmp_path):
     assert refusal(path) == "column 'image' holds string instead of numbers"
     columns = {"label": [1, 0, 0], "a": [1.0, None, 2.0]}
     pyarrow.parquet.write_table(pyarrow.table(columns), path)
-    assert refusal(path) == "column 'a' has 1 empty cells, the first in row 1"
+    assert refusal(path) == "column 'a' has 1 empty cells, the first in row 1" + OFFER
     pyarrow.parquet.write_table(pyarrow.table({"label": [1, 0], "a": [1.0, np.inf]}), path)
     assert refusal(path) == "column 'a' holds 1 NaN or infinite scores, the first in row 1"
     path.write_bytes(path.read_bytes()[:-20])
@@ -239,12 +240,12 @@ def test_no_permission(tmp_path, monkeypatch):
         ("t.csv", "class,a\n1,2\n", "there is no column 'label' of labels, only 'class', 'a'"),
         ("t.csv", "label,a,b,a\n1,2,3,4\n", "column 'a' is there more than once"),
         ("t.csv", "label,a,b\n1,2,3\n0,2,x\n", "line 3, column 'b': 'x' is not a number"),
-        ("t.csv", "label,a,b\n1,2,3\n\n0,,4\n", "line 4, column 'a': '' is not a number"),
+        ("t.csv", "label,a,b\n1,2,3\n\n0,,4\n", "line 4, column 'a': '' is not a number" + OFFER),
         ("t.csv", "label,a\n1,1_0\n", "line 2, column 'a': '1_0' is not a number"),
         ("t.csv", "label,a\n1," + "9e" * 50 + "\n", f"line 2, column 'a': '{'9e' * 20}...' is not a number"),
         ("t.csv", "label,a,b\n1,2,3\n0,2\n", "line 3 has 2 cells where the header has 3"),
         ("t.csv", "label,a\n1,2,3\n0,2,3\n", "line 2 has 3 cells where the header has 2"),
-        ("t.csv", "label,a\n1,nan\n0,2\n", "1 score is NaN or infinite, the first in line 2, column 'a'"),
+        ("t.csv", "label,a\n1,nan\n0,2\n", "1 score is NaN or infinite, the first in line 2, column 'a'" + OFFER),
         ("t.csv", "label,a\n1,2\n0,inf\n0,1e999\n", "2 scores are NaN or infinite, the first in line 3, column 'a'"),
     ],
 )  # fmt: skip
@@ -290,7 +291,7 @@ def test_npz_without_the_arrays(tmp_path):
          "`negative_scores` must have two dimensions (windows, exemplars), got shape (3,)"),
         ({"negative_scores": np.array([["a"] * 3])}, "`negative_scores` must hold numbers, got dtype <U1"),
         ({"negative_scores": np.array([[0, np.nan, 0], [np.inf, 0, 0]])},
-         "`negative_scores` holds 2 values that are NaN or infinite, the first at row 0, column 1"),
+         "`negative_scores` holds 2 values that are NaN or infinite, the first at row 0, column 1" + OFFER),
         ({"negative_groups": [1, 2]}, "there is an array `negative_groups` but no `positive_groups`"),
         ({"positive_groups": [1], "negative_groups": [1, 2]}, "`positive_groups` must have shape (2,), got (1,)"),
         ({"positive_weights": [1.0]}, "`positive_weights` must have shape (2,), got (1,)"),

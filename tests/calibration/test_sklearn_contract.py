@@ -21,6 +21,7 @@ from sklearn.utils.estimator_checks import (
 )
 
 from eesvm import AffineCalibrator, InputError, IsotonicCalibrator, JointCalibrator, SigmoidCalibrator, Uncalibrated
+from eesvm._support.validation import OFFER
 
 LABEL_CHECKS = (
     check_classifier_data_not_an_array,
@@ -155,7 +156,7 @@ def bad_training_input():
     holed[7, 2], holed[9, 0] = np.nan, np.inf
     return [
         (S, y[:-1], "`y` must have one label per window, shape (120,), got shape (119,)"),
-        (holed, y, "`S` holds 2 values that are NaN or infinite, the first at row 7, column 2"),
+        (holed, y, "`S` holds 2 values that are NaN or infinite, the first at row 7, column 2" + OFFER),
         (S, np.zeros(120, dtype=int), "`y` holds no positive window: got one class only, 0"),
         (S, np.full(120, -1), "`y` holds no positive window: got one class only, -1"),
         (S, np.ones(120, dtype=bool), "`y` holds no negative window: got one class only, True"),
@@ -225,5 +226,6 @@ def test_bad_scores_are_refused_later_too(calibrator, method):
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         getattr(calibrator, method)(S[:, :3])
     S[3, 1] = np.nan
-    with pytest.raises(InputError, match=r"^`S` holds 1 value that is NaN or infinite, the first at row 3, column 1$"):
+    message = "`S` holds 1 value that is NaN or infinite, the first at row 3, column 1" + OFFER
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         getattr(calibrator, method)(S)

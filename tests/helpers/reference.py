@@ -38,12 +38,8 @@ def left_out_allowance(problem, min_recall):
     return (1 - min_recall) * total + 1e-12 * total
 
 
-def brute_force(problem, min_recall=1.0):
-    """The least loss over all thresholds, or None where no thresholds are feasible.
-
-    A threshold matters only through what it accepts, so each exemplar tries every score of its column (and -inf, +inf,
-    and its bounds), as far as the bounds allow.
-    """
+def combinations(problem):
+    """(positives covered, negatives accepted) of all thresholds that the bounds allow."""
     choices = []
     for j in range(problem.positive_scores.shape[1]):
         positives, negatives = problem.positive_scores[:, j], problem.negative_scores[:, j]
@@ -57,14 +53,43 @@ def brute_force(problem, min_recall=1.0):
                 wins = frozenset(p for p in wins if not problem.forbidden[p, j])
             options.add((wins, accepted_by(negatives, threshold)))
         choices.append(options)
-    best = None
     for combination in itertools.product(*choices):
-        wins = frozenset().union(*(option[0] for option in combination))
+        yield tuple(frozenset().union(*(option[k] for option in combination)) for k in (0, 1))
+
+
+def brute_force(problem, min_recall=1.0):
+    """The least loss over all thresholds, or None where no thresholds are feasible.
+
+    A threshold matters only through what it accepts, so each exemplar tries every score of its column (and -inf, +inf,
+    and its bounds), as far as the bounds allow.
+    """
+    best = None
+    for wins, false in combinations(problem):
         missed = sum(w for p, w in enumerate(problem.positive_weights) if p not in wins)
         if missed <= left_out_allowance(problem, min_recall):
-            false = frozenset().union(*(option[1] for option in combination))
             cost = sum(problem.negative_weights[n] for n in false)
             best = cost if best is None else min(best, cost)
+    return best
+
+
+def precision(problem, thresholds):
+    """Weight of the covered positives in the weight of all that is accepted; 1 where that is nothing."""
+    won = sum(w for w, is_won in zip(problem.positive_weights, covered(problem, thresholds), strict=True) if is_won)
+    return won / (won + loss(problem, thresholds)) if won + loss(problem, thresholds) else 1.0
+
+
+def best_recall(problem, max_loss=None, min_precision=None):
+    """The most weight that thresholds within a budget, or at a precision, can cover; None where there are none."""
+    best = None
+    for wins, false in combinations(problem):
+        gained = sum(problem.positive_weights[p] for p in wins)
+        paid = sum(problem.negative_weights[n] for n in false)
+        if max_loss is not None:
+            is_allowed = paid <= max_loss * (1 + 1e-12)
+        else:
+            is_allowed = paid * min_precision <= gained * (1 - min_precision) + 1e-11
+        if is_allowed:
+            best = gained if best is None else max(best, gained)
     return best
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import NotFittedError
 
 FloatArray = NDArray[np.floating[Any]]
+
+NOT_FIRED = "not-fired"
+MISSING = ("refuse", NOT_FIRED)  # what a score that is not there means
+OFFER = "; `missing='not-fired'` (--missing not-fired) takes what is missing for a detector that did not fire"
 
 _BLOCK_ELEMENTS = 1 << 19  # elements looked at together, so that checks of a large or memory-mapped table stay small
 
@@ -28,13 +32,18 @@ class NotFittedInputError(InputError, NotFittedError):
     """An estimator was asked for an answer before `fit`; scikit-learn knows it as its own NotFittedError."""
 
 
-def check_scores(values: ArrayLike, name: str) -> FloatArray:
+def check_scores(values: ArrayLike, name: str, missing: str | None = None) -> FloatArray:
     """`values` as a finite 2-D float32 or float64 array, without a copy where it is one already.
 
-    float16 becomes float32 and integers become float64, both exactly; float64 is the widest float kept.
+    float16 becomes float32 and integers become float64, both exactly; float64 is the widest float kept. With
+    `missing="not-fired"`, NaN, -inf and masked entries are scores that are not there, and become -inf. Where the caller
+    offers that, `missing="refuse"` lets the refusal say so.
     """
+    offer = "" if missing is None else OFFER
     if np.ma.is_masked(values):
-        raise InputError(f"`{name}` has masked entries: fill them with a score, or leave their rows out")
+        if missing != NOT_FIRED:
+            raise InputError(f"`{name}` has masked entries: fill them with a score, or leave their rows out{offer}")
+        values = _without_mask(values)
     try:
         scores = np.asarray(values)  # of a memory map a view, of a matrix a plain array
     except ValueError as error:
@@ -53,24 +62,49 @@ def check_scores(values: ArrayLike, name: str) -> FloatArray:
         scores = scores.astype(np.float64)
     if not scores.dtype.isnative:
         scores = scores.astype(scores.dtype.newbyteorder("="))
-    check_finite(scores, name)
+    if missing == NOT_FIRED:
+        return _not_fired(scores, name)
+    check_finite(scores, name, offer)
     return scores
 
 
-def check_finite(values: FloatArray, name: str) -> None:
-    """Refuse NaN and infinity: how many there are, and where the first one is."""
-    n_bad, first = 0, None
+def _without_mask(values: Any) -> np.ndarray:
+    """The entries of a masked array with NaN for those that are masked."""
+    entries = np.ma.asarray(values)
+    wide = np.asarray(entries.data).astype(np.result_type(entries.dtype, np.float32))
+    wide[np.ma.getmaskarray(entries)] = np.nan
+    return wide
+
+
+def _not_fired(scores: FloatArray, name: str) -> FloatArray:
+    """The scores with -inf for NaN, a copy only where there is any; +inf is no score."""
+    _refuse(scores, name, np.isposinf, "+inf")
+    if not any(np.isnan(block).any() for _, block in row_blocks(scores)):
+        return scores
+    return np.where(np.isnan(scores), scores.dtype.type(-np.inf), scores)
+
+
+def check_finite(values: FloatArray, name: str, offer: str = "") -> None:
+    """Refuse NaN and infinity: how many there are, and where the first one is; `offer` follows where any is NaN."""
+    _refuse(values, name, lambda block: ~np.isfinite(block), "NaN or infinite", offer)
+
+
+def _refuse(
+    values: FloatArray, name: str, is_bad: Callable[[FloatArray], NDArray[np.bool_]], what: str, offer: str = ""
+) -> None:
+    n_bad, first, any_nan = 0, None, False
     for start, block in row_blocks(values):
-        bad = ~np.isfinite(block)
+        bad = is_bad(block)
         count = int(bad.sum())
         if count and first is None:
             row, *column = np.argwhere(bad)[0]
             first = [start + int(row), *map(int, column)]
         n_bad += count
+        any_nan = any_nan or bool(count and np.isnan(block).any())
     if first is not None:
         where = "row {}, column {}".format(*first) if len(first) == 2 else f"index {first[0]}"
         noun = "value that is" if n_bad == 1 else "values that are"
-        raise InputError(f"`{name}` holds {n_bad} {noun} NaN or infinite, the first at {where}")
+        raise InputError(f"`{name}` holds {n_bad} {noun} {what}, the first at {where}{offer if any_nan else ''}")
 
 
 def check_weights(values: ArrayLike | None, n: int, name: str, *, allow_zero: bool) -> NDArray[np.float64]:
@@ -141,20 +175,20 @@ def row_blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         yield start, values[start : start + step]
 
 
-def check_table(values: Any, name: str) -> FloatArray:
+def check_table(values: Any, name: str, missing: str | None = None) -> FloatArray:
     """`check_scores` for what estimators receive: data frames, columns of Python numbers, at least one of each side."""
     if hasattr(values, "toarray"):
         raise InputError(f"`{name}` must be a dense table, got a sparse one: call its `toarray()` first")
     if getattr(getattr(values, "dtype", None), "kind", "") == "c":
         raise InputError(f"Complex data not supported: `{name}` must hold real numbers, got dtype {values.dtype}")
     if not hasattr(values, "dtype") or values.dtype == object:  # lists and frames, whose columns may differ in dtype
-        values = _as_numbers(values, name)
+        values = _as_numbers(values, name, missing)
     if np.ndim(values) == 1:
         raise InputError(
             f"`{name}` must have two dimensions (windows, exemplars), got shape {np.shape(values)}: "
             "Reshape your data by `reshape(1, -1)` if it is one window"
         )
-    scores = check_scores(values, name)
+    scores = check_scores(values, name, missing)
     if scores.shape[1] == 0:
         # The words of scikit-learn, by which its checks know a clear answer.
         raise InputError(
@@ -248,8 +282,10 @@ def _identifier_kind(column: np.ndarray) -> str:
     return "text" if column.dtype.kind in "UST" else "number"
 
 
-def _as_numbers(values: Any, name: str) -> np.ndarray:
+def _as_numbers(values: Any, name: str, missing: str | None = None) -> np.ndarray:
     try:
+        if missing == NOT_FIRED and hasattr(values, "to_numpy"):  # pandas keeps columns with holes as objects
+            return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
         table = np.asarray(values)
         return table.astype(np.float64) if table.dtype == object else table
     except (TypeError, ValueError) as error:

@@ -29,6 +29,7 @@ class Progress:
     lower_bound: float
     n_nodes: int
     time_limit: float | None
+    what: str = "loss"  # what `loss` and `lower_bound` are: "left out" where recall is asked for
 
     @property
     def gap(self) -> float:
@@ -43,8 +44,12 @@ class Run:
     """One run of a search: its clock, its limits, its best loss and bound so far.
 
     `offset` is what every solution pays on top of the losses and bounds that the search records (`fixed_loss` of the
-    ranked problem). What the run holds, reports and decides by includes it.
+    ranked problem). What the run holds, reports and decides by includes it. A search for recall records units of
+    positives that are left out: `scale` makes them shares, `whole` is the share of all.
     """
+
+    scale = 1.0
+    whole: float | None = None
 
     def __init__(
         self,
@@ -79,8 +84,8 @@ class Run:
 
         `n_limited` is how many of the nodes count towards the node limit, if not all of them.
         """
-        loss = None if loss is None else loss + self.offset
-        lower_bound = None if lower_bound is None else lower_bound + self.offset
+        loss = None if loss is None else loss * self.scale + self.offset
+        lower_bound = None if lower_bound is None else lower_bound * self.scale + self.offset
         better = (loss is not None and loss < self.loss) or (lower_bound is not None and lower_bound > self.lower_bound)
         self.loss = min(self.loss, math.inf if loss is None else loss)
         self.lower_bound = max(self.lower_bound, 0.0 if lower_bound is None else lower_bound)
@@ -94,7 +99,7 @@ class Run:
     def _report(self) -> None:
         """Call the progress callback; a KeyboardInterrupt from it counts as Ctrl-C."""
         self._reported = self.seconds
-        state = Progress(self._reported, self.loss, self.lower_bound, self.n_nodes, self.time_limit)
+        state = Progress(self._reported, self.loss, self.lower_bound, self.n_nodes, self.time_limit, self._what())
         try:
             if self._progress is not None:
                 self._progress(state)
@@ -102,6 +107,9 @@ class Run:
             if self.is_interrupted:
                 raise
             self.is_interrupted = True
+
+    def _what(self) -> str:
+        return "loss" if self.whole is None else "left out"
 
     def is_out_of_time(self) -> bool:
         """Whether to end with what there is, because of the time limit or Ctrl-C."""
@@ -133,13 +141,19 @@ class Run:
         """The status to end with if a limit has been reached, else None."""
         if self.loss <= self.lower_bound:
             return "optimal"
-        if relative_gap(self.loss, self.lower_bound) <= self.gap:
+        if self._gap_left() <= self.gap:
             return "gap_reached"
         if self.is_out_of_time():
             return "feasible" if self.is_interrupted else "time_limit"
         if self.node_limit is not None and self.n_limited >= self.node_limit:
             return "node_limit"
         return None
+
+    def _gap_left(self) -> float:
+        """Of losses as always; of recalls, how far the recall is from its bound, as a share of the bound."""
+        if self.whole is None:
+            return relative_gap(self.loss, self.lower_bound)
+        return recall_gap(self.whole - self.loss, self.whole - self.lower_bound)
 
     def chunk(self) -> int:
         """How many nodes to visit before asking again."""
@@ -152,6 +166,11 @@ class Run:
             self._chunk *= 2
         elif seconds > _CHUNK_SECONDS * 2:
             self._chunk = max(1, self._chunk // 2)
+
+
+def recall_gap(recall: float, recall_bound: float) -> float:
+    """(recall_bound - recall) / recall_bound; 0 where nothing can be covered."""
+    return (recall_bound - recall) / recall_bound if recall_bound > recall else 0.0
 
 
 def relative_gap(loss: float, lower_bound: float) -> float:

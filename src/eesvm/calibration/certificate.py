@@ -55,6 +55,7 @@ class Certificate:
     share_amount: NDArray[np.int64] | NDArray[np.uint32]  # (Z,) in quanta
     price: NDArray[np.float64]  # (K,) lambda of each set, per recall unit; of no meaning where min_recall is 1
     quantum: float  # a power of two
+    detector_price: float = 0.0  # added to the cost of every exemplar in use, where their number is limited
 
     @property
     def n_nodes(self) -> int:
@@ -80,6 +81,7 @@ class Certificate:
         if not isinstance(self.cutoff, int | float | np.floating) or not self.cutoff >= 0:
             raise InputError(f"`cutoff` must be a number >= 0 or inf, got {self.cutoff!r}")
         check_number(self.quantum, "quantum", above=0)
+        check_number(self.detector_price, "detector_price", minimum=0)
         if math.frexp(self.quantum)[0] != 0.5:
             raise InputError(f"`quantum` must be a power of two, got {self.quantum!r}")
         self._check_arrays()

@@ -6,6 +6,7 @@ In: a `CalibrationProblem` and limits. Out: a `CalibrationResult` whose threshol
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,13 @@ from eesvm._support.threads import workers
 from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.calibration.anytime import ProgressCallback, Run
 from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.detector_costs import costs_as_negatives
+from eesvm.calibration.few_detectors import check_max_detectors
+from eesvm.calibration.floor_with_few import least_loss_with_few
+from eesvm.calibration.goal import RecallGoal
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.calibration.proofs.certified_bound import common_unit
 from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, rank, thresholds_to_levels
+from eesvm.calibration.recall import most_recall
 from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.search.algorithm1 import ALL_OBSERVATIONS, algorithm1, tree_levels
 from eesvm.calibration.search.bounds import max_min_bound
@@ -25,6 +30,7 @@ from eesvm.calibration.search.branching import ExactSearch
 from eesvm.calibration.search.column_search import MOST_EXEMPLARS, ColumnSearch
 from eesvm.calibration.search.exhaustive import exhaustive
 from eesvm.calibration.search.heuristics import first_leaf
+from eesvm.calibration.units import common_unit
 
 SEARCH_METHODS = ("exact", "algorithm1", "exhaustive", "greedy")
 
@@ -43,8 +49,11 @@ def solve(
     node_limit: int | None = None,
     observations: Collection[int] = ALL_OBSERVATIONS,
     skip_satisfied: bool = True,
+    max_loss: float | None = None,
+    min_precision: float | None = None,
+    max_detectors: int | None = None,
 ) -> CalibrationResult:
-    """Find one threshold per exemplar that covers the positives at the least loss.
+    """Find one threshold per exemplar that covers the positives at the least loss, or as many as a budget allows.
 
     Parameters
     ----------
@@ -68,6 +77,11 @@ def solve(
         counts the boxes whose bound is climbed; what is searched depth first within a box has limits of its own.
     observations : which of the paper's observations 1 to 4 Algorithm 1 uses.
     skip_satisfied : give a positive that is accepted already one child instead of one per exemplar (see `algorithm1`).
+    max_loss : cover as much of the positives' weight as is possible at this loss; the result's `recall_bound` says what
+        no thresholds can exceed. With it or `min_precision` there is no `min_recall`, and "exact" is the only method.
+    min_precision : cover as much as is possible while accepted positives make up this share, in (0, 1], of the weight
+        of all that is accepted.
+    max_detectors : how many exemplars may be in use, that is, have a threshold below +inf; "exact" only.
     """
     if not isinstance(problem, CalibrationProblem):
         raise InputError(f"`problem` must be a CalibrationProblem, got {type(problem).__name__}")
@@ -76,21 +90,34 @@ def solve(
         start = problem.check_thresholds(start, "start")
         if method in ("exhaustive", "greedy"):
             raise InputError(f"`start` has no use with method={method!r}")
+    goal = check_goal(max_loss, min_precision, min_recall, method)
+    if min_precision is not None and problem.detector_cost.any():
+        raise InputError("`min_precision` and `detector_cost` exclude each other: precision knows of no other costs")
+    check_max_detectors(problem, max_detectors)
+    if max_detectors is not None and method != "exact":
+        raise InputError(f"`max_detectors` needs method='exact', got {method!r}")
     run = Run(time_limit, node_limit, gap, progress)
+    if goal is not None:
+        return most_recall(problem, goal, run, start, random_state, n_jobs, max_detectors)
+    if max_detectors is not None and max_detectors < problem.n_exemplars:
+        found = least_loss_with_few(problem, run, min_recall, max_detectors, start, random_state, n_jobs)
+        return replace(_finish(problem, *found), max_detectors=max_detectors)
     with run.patient_with_interrupts():
-        ranked = rank(problem, min_recall, n_jobs, only_useful=method == "exact")
+        extended = costs_as_negatives(problem)
+        ranked = rank(extended, min_recall, n_jobs, only_useful=method == "exact")
         run.offset = ranked.fixed_loss
         start_levels = None if start is None else thresholds_to_levels(problem, ranked.delta, start)
         if method == "exact":
             levels, status, statistics, certificate = _exact(
-                problem, ranked, run, start_levels, min_recall, random_state, n_jobs
+                extended, ranked, run, start_levels, min_recall, random_state, n_jobs
             )
         else:
             levels, status, statistics = _search(
                 ranked, run, method, start_levels, observations, skip_satisfied, random_state
             )
             certificate = None
-    return _finish(problem, ranked, run, levels, status, statistics, method, min_recall, certificate)
+    result = _finish(problem, ranked, run, levels, status, statistics, method, min_recall, certificate)
+    return replace(result, max_detectors=max_detectors)
 
 
 def _exact(
@@ -168,6 +195,22 @@ def _finish(
         certificate=certificate,
         min_recall=min_recall,
     )
+
+
+def check_goal(
+    max_loss: float | None, min_precision: float | None, min_recall: float, method: str
+) -> RecallGoal | None:
+    """What is asked for where it is recall; options that exclude each other are refused."""
+    if max_loss is None and min_precision is None:
+        return None
+    given = "max_loss" if max_loss is not None else "min_precision"
+    if max_loss is not None and min_precision is not None:
+        raise InputError("`max_loss` and `min_precision` exclude each other: give one of them")
+    if min_recall != 1:
+        raise InputError(f"`min_recall` and `{given}` exclude each other: what is asked for is the most recall")
+    if method != "exact":
+        raise InputError(f"`{given}` needs method='exact', got {method!r}")
+    return RecallGoal(max_loss, min_precision)
 
 
 def check_search_options(

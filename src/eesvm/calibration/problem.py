@@ -16,18 +16,30 @@ Conventions, decided once:
 - Bounds on a threshold win over the rule: it is moved into [lower, upper], which changes neither the positives nor the
   negatives it accepts beyond those that the bounds decide. An exemplar that is needed for nothing beyond what its upper
   bound makes it accept has exactly that bound as its threshold.
+- A score that is missing, where missing means that the exemplar did not fire, is kept as -inf. It is above no
+  threshold, not even one of -inf, and no threshold is ever set by it.
 """
 
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._support.validation import FloatArray, InputError, check_scores, check_weights, row_blocks
+from eesvm._support.validation import (
+    MISSING,
+    FloatArray,
+    InputError,
+    check_choice,
+    check_number,
+    check_scores,
+    check_weights,
+    row_blocks,
+)
 
 _RECALL_TOLERANCE = 1e-12  # of the total positive weight: 0.95 of 20 windows is 19, not 19.000000000000004
 
@@ -47,6 +59,10 @@ class CalibrationProblem:
         both +inf keep the exemplar switched off, both t fix it at t. Default: -inf and +inf. They are kept in the dtype
         of the scores, rounded down: a score of that dtype is above the rounded value exactly when it is above the given
         one, so rounding moves no window to the other side. Values beyond the range of the dtype become infinite.
+    detector_cost : a number or (E,) array >= 0, what it costs to use an exemplar at all; one whose threshold is +inf is
+        not in use. It is part of the loss. Default: 0.
+    missing : "refuse" (the default) refuses NaN. "not-fired" takes NaN, -inf and masked entries of the scores for
+        exemplars that did not fire: they accept that window at no threshold.
 
     The arrays are kept without a copy where their dtype allows it, and must not change afterwards.
     """
@@ -60,9 +76,12 @@ class CalibrationProblem:
         forbidden: ArrayLike | None = None,
         lower_thresholds: ArrayLike | None = None,
         upper_thresholds: ArrayLike | None = None,
+        missing: str = "refuse",
+        detector_cost: ArrayLike | None = None,
     ) -> None:
-        positives = check_scores(positive_scores, "positive_scores")
-        negatives = check_scores(negative_scores, "negative_scores")
+        check_choice(missing, "missing", MISSING)
+        positives = check_scores(positive_scores, "positive_scores", missing)
+        negatives = check_scores(negative_scores, "negative_scores", missing)
         if positives.shape[1] != negatives.shape[1]:
             raise InputError(
                 "`positive_scores` and `negative_scores` must have one column per exemplar, "
@@ -77,9 +96,11 @@ class CalibrationProblem:
         dtype = np.result_type(positives, negatives)
         self.positive_scores: FloatArray = positives.astype(dtype, copy=False)
         self.negative_scores: FloatArray = negatives.astype(dtype, copy=False)
+        self.missing = missing
         self.positive_weights = check_weights(positive_weights, len(positives), "positive_weights", allow_zero=False)
         self.negative_weights = check_weights(negative_weights, len(negatives), "negative_weights", allow_zero=True)
-        self.recall_units = _whole_units(self.positive_weights)
+        self.detector_cost = _check_costs(detector_cost, positives.shape[1])
+        self.recall_units, self.unit_weight = _whole_units(self.positive_weights)
         self.forbidden = _check_forbidden(forbidden, positives.shape)
         self.lower_thresholds = self._check_bound(lower_thresholds, "lower_thresholds", -np.inf)
         self.upper_thresholds = self._check_bound(upper_thresholds, "upper_thresholds", np.inf)
@@ -124,13 +145,24 @@ class CalibrationProblem:
         return any_accepts(self.positive_scores, self.check_thresholds(thresholds), self.forbidden)
 
     def loss(self, thresholds: ArrayLike) -> float:
-        """Total weight of the negatives that some exemplar accepts (equation 2 of the paper)."""
-        return float(self.negative_weights[self.accepts(thresholds)].sum())
+        """Total weight of the negatives that some exemplar accepts (equation 2), and the cost of those in use."""
+        accepted = float(self.negative_weights[self.accepts(thresholds)].sum())
+        return accepted + float(self.detector_cost[self.in_use(thresholds)].sum())
+
+    def in_use(self, thresholds: ArrayLike) -> NDArray[np.bool_]:
+        """(E,) whether an exemplar can accept anything: its threshold is not +inf."""
+        return np.asarray(self.check_thresholds(thresholds) < np.inf)
 
     def recall(self, thresholds: ArrayLike) -> float:
         """Share of the positives' weight that is covered."""
         total = self.positive_weights.sum()
         return float((total - self.positive_weights[~self.covers(thresholds)].sum()) / total)
+
+    def precision(self, thresholds: ArrayLike) -> float:
+        """Weight of the covered positives in the weight of all that is accepted; 1 where nothing is."""
+        covered = float(self.positive_weights[self.covers(thresholds)].sum())
+        accepted = covered + float(self.negative_weights[self.accepts(thresholds)].sum())
+        return covered / accepted if accepted > 0 else 1.0
 
     def is_feasible(self, thresholds: ArrayLike, min_recall: float = 1.0) -> bool:
         """Whether the thresholds keep their bounds and the uncovered positives weigh no more than the floor allows.
@@ -161,7 +193,7 @@ class CalibrationProblem:
         return 0.0 if min_recall >= 1 else float((1.0 - min_recall) * total + _RECALL_TOLERANCE * total)
 
     def orphans(self) -> NDArray[np.bool_]:
-        """(P,) True for the positives that nobody may cover, by `forbidden` or by `lower_thresholds`."""
+        """(P,) True for the positives that nobody may cover: by `forbidden`, by `lower_thresholds`, or not scored."""
         orphans = np.empty(self.n_positives, dtype=bool)
         for start, block in row_blocks(self.positive_scores):
             barred = block <= self.lower_thresholds
@@ -228,7 +260,8 @@ class CalibrationProblem:
         assignment = np.empty(self.n_positives, dtype=np.intp)
         for start, block in row_blocks(self.positive_scores):
             rows = slice(start, start + len(block))
-            with np.errstate(over="ignore"):  # an infinite margin is the largest, as it should be
+            # An infinite margin is the largest, as it should be; where a score is missing it may be no number.
+            with np.errstate(over="ignore", invalid="ignore"):
                 margins = block - limits
             if self.forbidden is not None:
                 margins[self.forbidden[rows]] = -np.inf
@@ -243,11 +276,14 @@ class CalibrationProblem:
         if self.n_exemplars == 1:
             notes.append("There is one exemplar only: its threshold sits just under its lowest positive.")
         everything = (self.positive_scores, self.negative_scores)
-        lowest = np.minimum(*(scores.min(axis=0) for scores in everything))
+        lowest = np.minimum(*(np.where(scores > -np.inf, scores, np.inf).min(axis=0) for scores in everything))
         highest = np.maximum(*(scores.max(axis=0) for scores in everything))
         constant = np.flatnonzero(lowest == highest)
         if len(constant):
             notes.append(f"{_columns(constant)} constant: such an exemplar can accept everything or nothing.")
+        empty = np.flatnonzero(np.isneginf(highest))
+        if len(empty):
+            notes.append(f"{_columns(empty)} without any score: such an exemplar accepts nothing.")
         repeated = _repeated_columns(*everything)
         if len(repeated):
             notes.append(f"{_columns(repeated)} the same as an earlier column: one of each would do.")
@@ -312,10 +348,17 @@ def _round_down(values: FloatArray, dtype: np.dtype[Any]) -> FloatArray:
         return np.where(too_high, np.nextafter(rounded, np.array(-np.inf, dtype=dtype)), rounded)
 
 
-def _whole_units(weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(P,) `weights` in units so small that they are whole, and sums of them exact in any order."""
+def _whole_units(weights: NDArray[np.float64]) -> tuple[NDArray[np.float64], Fraction]:
+    """(P,) `weights` in units so small that they are whole, and sums of them exact in any order; the unit."""
     exponent = math.frexp(math.fsum(weights))[1]  # of the exact sum, which no order of the weights changes
-    return np.maximum(np.rint(np.ldexp(weights, 52 - exponent)), 1.0)
+    return np.maximum(np.rint(np.ldexp(weights, 52 - exponent)), 1.0), Fraction(2) ** (exponent - 52)
+
+
+def _check_costs(costs: ArrayLike | None, n_exemplars: int) -> NDArray[np.float64]:
+    if costs is None or np.ndim(costs) == 0:
+        number = 0.0 if costs is None else check_number(costs, "detector_cost", minimum=0)
+        return check_weights(np.full(n_exemplars, number), n_exemplars, "detector_cost", allow_zero=True)
+    return check_weights(costs, n_exemplars, "detector_cost", allow_zero=True)
 
 
 def _check_forbidden(forbidden: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:

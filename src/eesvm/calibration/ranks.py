@@ -62,18 +62,19 @@ class RankedProblem:
 
 
 def rank(
-    problem: CalibrationProblem, min_recall: float = 1.0, n_jobs: int | None = None, only_useful: bool = False
+    problem: CalibrationProblem, min_recall: float | None = 1.0, n_jobs: int | None = None, only_useful: bool = False
 ) -> RankedProblem:
     """Sort every exemplar's negatives and count, for every pair, the negatives that come along.
 
     With `only_useful`, levels that cost more than some solution that is quick to find may be left out, and the pairs
     that need them count as forbidden: no best solution uses them. It is done where it saves memory worth the time.
+    Without a floor, `min_recall=None`, everything may be left out.
     """
     is_costly, is_forced = problem.negative_weights > 0, problem.forced()
     costly = np.flatnonzero(is_costly & ~is_forced)
     prices, fixed_prices = problem.negative_weights[costly], problem.negative_weights[is_costly & is_forced]
     table = _Table(problem, costly, n_jobs)
-    budget = _spare_budget(problem, min_recall)
+    budget = spare_budget(problem, min_recall)
     unit_prices = bool((prices == 1).all())
     if only_useful and unit_prices and problem.n_exemplars * len(costly) > _MUCH:
         table.count()
@@ -181,7 +182,8 @@ def _leave_out_useless(problem: CalibrationProblem, delta: NDArray[np.int32], di
         j = int((delta[p] - levels).argmin())
         levels[j] = max(levels[j], delta[p, j])
     lowest = np.where(delta <= levels, problem.positive_scores, np.inf).min(axis=0)
-    loss = problem.loss(np.nextafter(lowest.astype(problem.positive_scores.dtype), -np.inf))
+    under = np.nextafter(lowest.astype(problem.positive_scores.dtype), -np.inf)
+    loss = problem.loss(np.where(lowest < np.inf, under, np.inf))
     is_useless = (delta > loss) & (delta != FORBIDDEN)
     delta[is_useless] = FORBIDDEN
     return int(delta[delta != FORBIDDEN].max(initial=0))
@@ -219,11 +221,16 @@ def _sums_are_exact(prices: NDArray[np.float64]) -> bool:
     return bool(exponent_of_total - (exponents - 53 + trailing_zeros).min() <= 53)
 
 
-def _spare_budget(problem: CalibrationProblem, min_recall: float) -> float:
+def spare_budget(problem: CalibrationProblem, min_recall: float | None) -> float:
     """What the recall floor still lets go once the positives that nobody may cover are left out."""
+    if min_recall is None:
+        return float(problem.recall_units[~problem.orphans()].sum())
     spare = problem.spare_budget(min_recall)
     if spare < 0:
         orphans = np.flatnonzero(problem.orphans())
+        is_unscored = np.isneginf(problem.positive_scores[orphans]).all(axis=1)
+        if is_unscored.any():
+            raise InputError(_unscored(orphans[is_unscored], min_recall))
         which = (
             f"positive {orphans[0]}" if len(orphans) == 1 else f"{len(orphans)} positives, the first is {orphans[0]},"
         )
@@ -231,10 +238,24 @@ def _spare_budget(problem: CalibrationProblem, min_recall: float) -> float:
     return spare
 
 
+def _unscored(orphans: NDArray[np.intp], min_recall: float) -> str:
+    """The sentence about positives for which all scores are missing."""
+    shown = ", ".join(map(str, orphans[:5])) + (f" and {len(orphans) - 5} more" if len(orphans) > 5 else "")
+    which = f"positive {shown} has" if len(orphans) == 1 else f"positives {shown} have"
+    them = "it" if len(orphans) == 1 else "them"
+    return (
+        f"{which} no score at all, so no thresholds cover {them}: leave {them} out of the table or lower `min_recall`, "
+        f"now {min_recall:g}"
+    )
+
+
 def _what_bars(problem: CalibrationProblem, orphans: NDArray[np.intp]) -> str:
     """Why nobody may cover the positives `orphans`, and what could be done about it."""
     if problem.forbidden is not None and problem.forbidden[orphans].all():
         return "`forbidden` bars every exemplar: allow a pair or lower `min_recall`"
-    if (problem.positive_scores[orphans] <= problem.lower_thresholds).all():
+    scores = problem.positive_scores[orphans]
+    if np.isneginf(scores).any():
+        return "every exemplar that scores it is barred, by `forbidden` or `lower_thresholds`: lower `min_recall`"
+    if (scores <= problem.lower_thresholds).all():
         return "`lower_thresholds` bars every exemplar: lower a threshold or `min_recall`"
     return "`forbidden` and `lower_thresholds` bar every exemplar: allow a pair, lower a threshold or `min_recall`"

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import FloatArray
+from eesvm.calibration.anytime import recall_gap
 from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.goal import RecallGoal
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,10 @@ class CalibrationResult:
 
     `lower_bound <= optimum <= loss`; `gap` is `(loss - lower_bound) / loss`. `status` says why the search ended:
     "optimal", "gap_reached", "time_limit", "node_limit" or "feasible" (a heuristic, or stopped by hand).
+
+    Where recall was asked for, by `max_loss` or `min_precision`, `recall <= most recall possible <= recall_bound`; the
+    loss is what the thresholds happen to pay, no `lower_bound` is looked for, and `history` holds the share of the
+    positives that is left out and the bound on it.
     """
 
     thresholds: FloatArray  # (E,), +inf for a redundant exemplar
@@ -32,14 +38,30 @@ class CalibrationResult:
     recall: float  # share of the positives' weight that is covered
     n_nodes: int
     seconds: float
-    history: list[tuple[float, float, float]]  # (seconds, loss, lower bound) whenever one of the two improved
+    history: list[tuple[float, float, float]]  # (seconds, loss, lower bound) whenever one improved
     statistics: dict[str, Any] = field(default_factory=dict)
     certificate: Certificate | None = None  # evidence for the lower bound that can be checked without the search
     min_recall: float = 1.0  # the recall floor that the thresholds were asked to meet
+    max_loss: float | None = None  # the budget that they were asked to keep while they cover as much as possible
+    min_precision: float | None = None  # or the precision
+    max_detectors: int | None = None  # how many exemplars may be in use
+    recall_bound: float = 1.0  # no thresholds within the budget, or at the precision, have more recall
+
+    @property
+    def goal(self) -> RecallGoal | None:
+        """What was asked for where it was recall, else None."""
+        if self.max_loss is None and self.min_precision is None:
+            return None
+        return RecallGoal(self.max_loss, self.min_precision)
 
     @property
     def gap(self) -> float:
-        """(loss - lower_bound) / loss; 0 means proven optimal, up to what rounding of fractional weights gives away."""
+        """(loss - lower_bound) / loss; 0 means proven optimal, up to what rounding of fractional weights gives away.
+
+        Where recall was asked for, (recall_bound - recall) / recall_bound.
+        """
+        if self.goal is not None:
+            return recall_gap(self.recall, self.recall_bound)
         return (self.loss - self.lower_bound) / self.loss if self.loss > 0 else 0.0
 
     @property

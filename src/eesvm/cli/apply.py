@@ -33,6 +33,7 @@ columns of the output:
   accepted        1 where any exemplar scores the row above its threshold
   exemplar        the exemplar with the highest calibrated score, and exemplar_index, its column from 0
   margin          the score of that exemplar minus its threshold, in the units of its column
+                  Where no exemplar in use has a score for the row, these three are empty.
 
 Columns of .csv and .parquet files are found by their names, in any order; others are ignored.
 
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     for note in table.notes:
         screen.note(note)
     _note_units(calibrator, table, screen)
-    rows = score_rows(calibrator, table.scores)
+    rows = score_rows(calibrator.set_params(missing=table.missing), table.scores)
     with _open_output(arguments.output) as handle:
         _write(handle, rows, _names(calibrator))
     where = "" if arguments.output == "-" else f", written to {arguments.output}"
@@ -93,6 +94,7 @@ def _read(arguments: argparse.Namespace, calibrator: JointCalibrator) -> ScoreTa
         require_labels=False,
         columns=arguments.columns or calibrator.exemplar_names_,
         exclude=arguments.exclude,
+        missing=arguments.missing or calibrator.missing,
     )
     if table.n_exemplars != len(calibrator.thresholds_):
         raise InputError(
@@ -117,7 +119,8 @@ def _write(handle: IO[Any], rows: RowScores, names: list[str]) -> None:
     # Scores in their own dtype: their text is the shortest that reads back as the same number.
     columns = (rows.scores, rows.accepted.tolist(), rows.exemplars.tolist(), rows.margins)
     for row, (score, accepted, exemplar, margin) in enumerate(zip(*columns, strict=True)):
-        writer.writerow([row, str(score), int(accepted), names[exemplar], exemplar, str(margin)])
+        winner = (names[exemplar], exemplar, str(margin)) if exemplar >= 0 else ("", "", "")
+        writer.writerow([row, str(score), int(accepted), *winner])
 
 
 def _names(calibrator: JointCalibrator) -> list[str]:

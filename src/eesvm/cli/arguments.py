@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from eesvm._support.validation import InputError
+from eesvm._support.validation import MISSING, InputError
 from eesvm.datasets import FORMATS
 from eesvm.datasets.build import UNLABELLED
 
@@ -42,8 +42,8 @@ def add_verb(verbs: Parsers, name: str, run: Callable[[argparse.Namespace], int]
     return parser
 
 
-def add_table_arguments(parser: argparse.ArgumentParser) -> None:
-    """How to read a score table."""
+def add_table_arguments(parser: argparse.ArgumentParser, missing: str | None = None) -> None:
+    """How to read a score table; `missing` is the default of that option, None where a calibration has one."""
     parser.add_argument("scores", metavar="SCORES", help="score table: .npz, .csv, .csv.gz, .tsv or .parquet")
     parser.add_argument("--label-column", default="label", metavar="NAME", help="column of labels (default: label)")
     parser.add_argument(
@@ -54,6 +54,13 @@ def add_table_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--exclude", type=names, default=[], metavar="A,B,...", help="columns that are no scores, such as identifiers"
+    )
+    parser.add_argument(
+        "--missing",
+        choices=MISSING,
+        default=missing,
+        help="cells without a score (empty, NaN, NA, null): refuse them, or take them for detectors that did not fire "
+        f"(default: {missing or 'as in the calibration'})",
     )
 
 

@@ -13,7 +13,7 @@ import time
 from eesvm._support.files import atomic_folder, check_output_folder
 from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.joint import JointCalibrator
-from eesvm.calibration.exact import SEARCH_METHODS
+from eesvm.calibration.exact import SEARCH_METHODS, check_goal
 from eesvm.calibration.frontier import RecallFrontier, recall_frontier
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.proofs.verify import verify
@@ -21,7 +21,7 @@ from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.tables.fit import fit_table, split_table
 from eesvm.calibration.tables.score_table import ScoreTable, read_score_table
 from eesvm.calibration.tables.threshold_bounds import read_bounds
-from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb, number
+from eesvm.cli.arguments import Parsers, UsageError, add_table_arguments, add_verb, judging_options, number
 from eesvm.cli.console import Screen
 from eesvm.cli.outputs import (
     Comparison,
@@ -44,15 +44,19 @@ is above its threshold; a row is accepted if any exemplar accepts it. With --bou
 numbers of its line; equal numbers lock it, and inf as the lower one switches its exemplar off. A column that counts
 the rows is refused: --exclude leaves columns out, --columns names those of scores.
 
+--max-loss and --min-precision ask the other way round: for the most recall within a budget of false alarms, or at a
+precision, with a bound that no thresholds exceed. --max-detectors and --detector-cost keep few exemplars in use.
+
 example:
   eesvm calibrate scores.csv -o calibrated --min-recall 0.99 --time-limit 60
+  eesvm calibrate scores.csv -o calibrated --max-loss 20
 """
 
 
 def add_parser(verbs: Parsers) -> None:
     summary = "find the thresholds that accept the positives and the fewest negatives"
     parser = add_verb(verbs, "calibrate", run, summary, _HELP)
-    add_table_arguments(parser)
+    add_table_arguments(parser, missing="refuse")
     add = parser.add_argument
     add("-o", "--output", required=True, metavar="OUT", help="folder to write")
     add("--group-column", metavar="NAME", help="column that says where each row comes from (image, user, ...)")
@@ -63,6 +67,31 @@ def add_parser(verbs: Parsers) -> None:
         default=1.0,
         metavar="R",
         help="share of the positives that must be accepted (default: 1)",
+    )
+    add(
+        "--max-loss",
+        type=number(minimum=0),
+        metavar="L",
+        help="accept as many positives as possible with false alarms of this weight (without weights: so many)",
+    )
+    add(
+        "--min-precision",
+        type=number(above=0, maximum=1),
+        metavar="Q",
+        help="accept as many positives as possible while this share of what is accepted is positive",
+    )
+    add(
+        "--max-detectors",
+        type=number(minimum=1, integer=True),
+        metavar="K",
+        help="use so many exemplars at most; the others are switched off",
+    )
+    add(
+        "--detector-cost",
+        type=number(minimum=0),
+        default=0.0,
+        metavar="C",
+        help="what using an exemplar costs, in false alarms; it is part of the loss (default: 0)",
     )
     add("--time-limit", type=number(minimum=0), metavar="S", help="stop after so many seconds with the best so far")
     add(
@@ -102,6 +131,7 @@ def add_parser(verbs: Parsers) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
+    _check_options(arguments)
     check_output_folder(arguments.output, arguments.overwrite)
     table = read_score_table(
         arguments.scores,
@@ -110,6 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
         group_column=arguments.group_column,
         columns=arguments.columns,
         exclude=arguments.exclude,
+        missing=arguments.missing,
     )
     calibrator = _calibrator(arguments)
     if arguments.bounds is not None:
@@ -139,10 +170,26 @@ def run(arguments: argparse.Namespace) -> int:
         _report_comparison(table, comparison, screen)
         if arguments.bounds is not None:
             screen.note("bounds on thresholds are not part of the comparison")
+        if arguments.max_detectors is not None or arguments.detector_cost > 0:
+            screen.note("limits and costs of exemplars are not part of the comparison")
     screen.say(f"\nwritten to {arguments.output}: {', '.join(names)}")
     if arguments.verify:
         verify_result(problem, calibrator.result_, screen)
     return 0
+
+
+def _check_options(arguments: argparse.Namespace) -> None:
+    """Refuse options that exclude each other."""
+    with judging_options():
+        goal = check_goal(arguments.max_loss, arguments.min_precision, arguments.min_recall, arguments.method)
+    if goal is not None and arguments.compare:
+        raise UsageError("--compare counts at a recall floor: it does not go with --max-loss or --min-precision")
+    if arguments.max_detectors is not None and arguments.method != "exact":
+        raise UsageError(f"--max-detectors needs --method exact, got {arguments.method}")
+    if arguments.min_precision is not None and arguments.detector_cost > 0:
+        raise UsageError("--detector-cost does not go with --min-precision, which knows of no other costs")
+    if arguments.max_detectors is not None and arguments.frontier:
+        raise UsageError("--frontier does not go with --max-detectors: its floors know of no such limit")
 
 
 def fit(
@@ -167,7 +214,7 @@ def _frontier(
     problem: CalibrationProblem, result: CalibrationResult, arguments: argparse.Namespace, screen: Screen
 ) -> RecallFrontier | None:
     """Other recall floors, by the exact search; None where that was interrupted before the first was done."""
-    is_exact = result.method == "exact"
+    is_exact = result.method == "exact" and result.goal is None
     try:
         with screen.searching("recall floors") as progress:
             return recall_frontier(
@@ -215,6 +262,7 @@ def _compare_on_held_out(
             progress=progress,
             random_state=arguments.seed,
             n_jobs=arguments.jobs,
+            missing=arguments.missing,
         )
     return Comparison(tables, test)
 
@@ -239,4 +287,8 @@ def _calibrator(arguments: argparse.Namespace) -> JointCalibrator:
         random_state=arguments.seed,
         n_jobs=arguments.jobs,
         scale="spread",  # the columns of a table may have any units
+        max_loss=arguments.max_loss,
+        min_precision=arguments.min_precision,
+        max_detectors=arguments.max_detectors,
+        detector_cost=arguments.detector_cost,
     )

@@ -106,12 +106,15 @@ def result_facts(result: CalibrationResult, n_negatives: int | None = None) -> l
         ("exemplars", f"{len(result.thresholds):,}"),
         ("positives", f"{len(result.assignment):,}"),
         ("negatives", "" if n_negatives is None else f"{n_negatives:,}"),
+        ("asked for", "" if result.goal is None else f"the most recall with {result.goal}"),
         ("loss", f"{amount(result.loss)} (weight of the accepted negatives)"),
-        ("lower bound", amount(result.lower_bound)),
+        ("lower bound", amount(result.lower_bound) if result.goal is None else ""),
+        ("recall", "" if result.goal is None else percent(result.recall)),
+        ("recall bound", "" if result.goal is None else f"{percent(result.recall_bound)} (no thresholds have more)"),
         ("gap", percent(result.gap)),
         ("status", f"{result.status} ({_STATUS_TEXTS.get(result.status, '')})"),
         ("redundant exemplars", f"{result.n_redundant:,}"),
-        ("recall", percent(result.recall)),
+        ("recall", percent(result.recall) if result.goal is None else ""),
         ("nodes", f"{result.n_nodes:,}"),
         ("seconds", f"{result.seconds:.2f}"),
     ]
@@ -120,8 +123,9 @@ def result_facts(result: CalibrationResult, n_negatives: int | None = None) -> l
 
 def _state_text(title: str, state: SearchState) -> str:
     left = "" if state.time_limit is None else f", {duration(max(0.0, state.time_limit - state.seconds))} left"
+    shown = amount if state.what == "loss" else percent
     return (
-        f"{title}: loss {amount(state.loss)}, bound {amount(state.lower_bound)}, gap {100 * state.gap:.1f} %, "
+        f"{title}: {state.what} {shown(state.loss)}, bound {shown(state.lower_bound)}, gap {100 * state.gap:.1f} %, "
         f"{state.n_nodes:,} nodes, {duration(state.seconds)}{left}"
     )
 

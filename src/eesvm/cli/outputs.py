@@ -57,7 +57,14 @@ class Comparison:
 
 def report_result(calibrator: JointCalibrator, problem: CalibrationProblem, screen: Screen) -> None:
     """Print the answer, its evidence, and what is worth knowing about the columns."""
-    screen.facts(result_facts(calibrator.result_, problem.n_negatives))
+    result = calibrator.result_
+    facts = result_facts(result, problem.n_negatives)
+    if result.goal is not None:
+        facts.append(("precision", percent(problem.precision(result.thresholds))))
+    if problem.detector_cost.any():
+        cost = float(problem.detector_cost[problem.in_use(result.thresholds)].sum())
+        facts.append(("exemplars in use", f"cost {amount(cost)} of the loss"))
+    screen.facts(facts)
     for note in problem.notes():
         screen.note(note)
     if calibrator.result_.status == "feasible" and calibrator.method != "greedy":
@@ -74,23 +81,32 @@ def report_verification(
     if result.certificate is not None:
         tree, shares = result.certificate.n_leaves, result.certificate.n_shares
         proof = f"from a certificate with {tree:,} {'leaf' if tree == 1 else 'leaves'} and {shares:,} shares"
-    conditions = _conditions(problem, result.min_recall)
+    conditions = _conditions(problem, result)
     # They are part of the calibration, so whoever gave it may have chosen them to suit it.
     under = f" where {', '.join(conditions)}" if conditions else ""
     screen.say(
         f"verified: loss {amount(verification.loss)} and recall {percent(problem.recall(result.thresholds))} from the "
-        f"scores, lower bound {amount(verification.lower_bound)} {proof}; both hold{under} ({duration(seconds)})"
+        f"scores, {_bound_text(result, verification)} {proof}; both hold{under} ({duration(seconds)})"
     )
 
 
-def _conditions(problem: CalibrationProblem, min_recall: float) -> list[str]:
+def _bound_text(result: CalibrationResult, verification: Verification) -> str:
+    if result.goal is None:
+        return f"lower bound {amount(verification.lower_bound)}"
+    return f"bound on the recall {percent(verification.recall_bound)}"
+
+
+def _conditions(problem: CalibrationProblem, result: CalibrationResult) -> list[str]:
     """What the search was bound to, besides the scores."""
     n_bounded = int(((problem.lower_thresholds > -np.inf) | (problem.upper_thresholds < np.inf)).sum())
     n_forbidden = 0 if problem.forbidden is None else int(np.count_nonzero(problem.forbidden))
     return [
         text
         for is_there, text in (
-            (min_recall < 1, f"a recall of {percent(min_recall)} is enough"),
+            (result.goal is not None, f"{result.goal} is asked for"),
+            (result.min_recall < 1, f"a recall of {percent(result.min_recall)} is enough"),
+            (result.max_detectors is not None, f"{result.max_detectors} exemplars may be in use"),
+            (bool(problem.detector_cost.any()), "exemplars in use have a cost"),
             (n_bounded > 0, f"{n_bounded:,} of {problem.n_exemplars:,} thresholds are bounded"),
             (n_forbidden > 0, f"{n_forbidden:,} pairs are forbidden"),
         )
@@ -150,7 +166,9 @@ def write_calibration(
         save_certificate(folder / CERTIFICATE_NAME, result.certificate)
     rows = zip(names, *summarise_exemplars(problem, result.thresholds).columns(), strict=True)
     write_csv(folder / "thresholds.csv", [THRESHOLD_HEADER, *rows])
-    save_png(loss_and_bound(result.history, result.status, result.seconds), folder / "loss_and_bound.png")
+    name = "loss_and_bound.png" if result.goal is None else "left_out_and_bound.png"
+    figure = loss_and_bound(result.history, result.status, result.seconds, is_recall=result.goal is not None)
+    save_png(figure, folder / name)
 
 
 def write_frontier(folder: Path, frontier: RecallFrontier) -> None:

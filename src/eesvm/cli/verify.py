@@ -62,8 +62,14 @@ def _problem(arguments: argparse.Namespace, calibrator: JointCalibrator) -> Cali
         positive_label=arguments.positive_label,
         columns=arguments.columns or calibrator.exemplar_names_,
         exclude=arguments.exclude,
+        missing=arguments.missing or calibrator.missing,
     )
     try:
-        return table.problem(calibrator.across_groups_, calibrator.lower_thresholds_, calibrator.upper_thresholds_)
+        return table.problem(
+            calibrator.across_groups_,
+            calibrator.lower_thresholds_,
+            calibrator.upper_thresholds_,
+            calibrator.detector_cost_,
+        )
     except InputError as error:
         raise InputError(f"{arguments.scores}: {error}") from None

@@ -29,7 +29,10 @@ _LINES = ((_BLUE, "-"), (_RED, "-"), (_GREEN, "--"), (_ORANGE, "-."), (_PINK, ":
 
 
 def loss_and_bound(
-    history: Sequence[tuple[float, float, float]], status: str = "", seconds: float | None = None
+    history: Sequence[tuple[float, float, float]],
+    status: str = "",
+    seconds: float | None = None,
+    is_recall: bool = False,
 ) -> Figure:
     """Best loss and proven lower bound over time.
 
@@ -38,11 +41,12 @@ def loss_and_bound(
     history : (seconds, loss, lower bound) of each improvement, as `CalibrationResult.history`.
     status : of the result, for the title.
     seconds : when the search ended. Default: at the last entry of the history.
+    is_recall : the history is of a search for recall; what is plotted is the share of the positives left out.
     """
     figure, axes = _canvas()
     points = np.array(history, dtype=float).reshape(-1, 3)
     axes.set_xlabel("seconds")
-    axes.set_ylabel("false positives (weight of accepted negatives)")
+    axes.set_ylabel("positives left out (share)" if is_recall else "false positives (weight of accepted negatives)")
     if len(points) == 0:
         axes.text(0.5, 0.5, "no solution was recorded", transform=axes.transAxes, ha="center", color=_GREY)
         axes.set_title("Loss and lower bound over time", loc="left", fontsize=11)
@@ -56,14 +60,14 @@ def loss_and_bound(
         axes.set_xlim(0, 1.05 * end if end > times[0] else 2 * end or 1)
     often = max(1, len(times) // 20)
     for values, colour, style, size, label in (
-        (losses, _RED, "-", 6, "loss of the best thresholds so far"),
+        (losses, _RED, "-", 6, f"{'left out by' if is_recall else 'loss of'} the best thresholds so far"),
         (bounds, _BLUE, "--", 3, "lower bound: no thresholds can do better"),
     ):
         axes.step(times, values, style, where="post", color=colour, marker="o", ms=size, markevery=often, label=label)
     axes.fill_between(times, bounds, losses, step="post", color=_PALE, alpha=0.6, lw=0)
     axes.set_ylim(0, 1.1 * losses.max() or 1)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}")
-    axes.set_title(_ending(losses[-1], bounds[-1], status), loc="left", fontsize=11)
+    axes.set_title(_ending(losses[-1], bounds[-1], status, is_recall), loc="left", fontsize=11)
     _legend_below(figure, axes)
     return figure
 
@@ -283,17 +287,18 @@ def _whole_numbers() -> Locator:
     return MaxNLocator(nbins=8, integer=True, min_n_ticks=1)
 
 
-def _ending(loss: float, bound: float, status: str) -> str:
+def _ending(loss: float, bound: float, status: str, is_recall: bool = False) -> str:
     """The last state of a search as a title."""
+    what, loss, bound = ("Left out: share", round(loss, 5), round(bound, 5)) if is_recall else ("Loss", loss, bound)
     if bound >= loss:
-        return f"Loss {loss:,.10g}, proven optimal"
+        return f"{what} {loss:,.10g}, proven optimal"
     gap = 100 * (loss - bound) / loss
     ended = {
         "time_limit": ", stopped by the time limit",
         "node_limit": ", stopped by the node limit",
         "gap_reached": ", as near as was asked for",
     }.get(status, "")
-    return f"Loss {loss:,.10g}, at least {bound:,.10g} is unavoidable (gap {gap:.1f} %){ended}"
+    return f"{what} {loss:,.10g}, at least {bound:,.10g} is unavoidable (gap {gap:.1f} %){ended}"
 
 
 def _frontier_title(frontier: RecallFrontier) -> str:

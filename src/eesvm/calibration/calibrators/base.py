@@ -19,7 +19,17 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from eesvm._support.validation import FloatArray, InputError, NotFittedInputError, check_labels, check_table, row_blocks
+from eesvm._support.validation import (
+    MISSING,
+    NOT_FIRED,
+    FloatArray,
+    InputError,
+    NotFittedInputError,
+    check_choice,
+    check_labels,
+    check_table,
+    row_blocks,
+)
 
 
 class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, BaseEstimator, ABC):
@@ -28,6 +38,9 @@ class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, B
     Parameters
     ----------
     pos_label : the label of the positive windows. Default: 1 beside 0 or -1, and True; other labels need it.
+    missing : "refuse" (the default) refuses NaN among the scores. "not-fired" takes NaN, -inf and masked entries for
+        exemplars that did not fire on that window: what is learned is learned from the scores that are there, and the
+        exemplar gives the least there is, -inf or a probability of 0, where its score is missing.
 
     Attributes
     ----------
@@ -37,6 +50,7 @@ class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, B
     """
 
     pos_label: Any
+    missing: str
     _accept_above = 0.0  # `predict` says positive where `decision_function` is greater than this
 
     def fit(self, S: Any, y: Any) -> Self:
@@ -91,7 +105,8 @@ class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, B
         name = type(self).__name__
         if y is None:
             raise InputError(f"{name} requires y to be passed, but the target y is None")
-        scores = check_table(S, "S")
+        check_choice(self.missing, "missing", MISSING)
+        scores = check_table(S, "S", self.missing)
         try:
             labels = column_or_1d(y, warn=True)
         except ValueError as error:
@@ -107,7 +122,8 @@ class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, B
             check_is_fitted(self, "classes_")
         except NotFittedError as error:
             raise NotFittedInputError(f"This {name} is not fitted yet: call `fit` with scores and labels") from error
-        scores = check_table(S, "S")
+        check_choice(self.missing, "missing", MISSING)
+        scores = check_table(S, "S", self.missing)
         try:
             validate_data(self, S if hasattr(S, "columns") else scores, reset=False, skip_check_array=True)
         except ValueError as error:
@@ -117,6 +133,7 @@ class ScoreCalibrator(OneToOneFeatureMixin, ClassifierMixin, TransformerMixin, B
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
+        tags.input_tags.allow_nan = self.missing == NOT_FIRED
         tags.classifier_tags.poor_score = True  # the columns are scores of detectors, not features to learn from
         return tags
 

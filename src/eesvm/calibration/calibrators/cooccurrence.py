@@ -44,7 +44,7 @@ class CooccurrenceCalibrator(ScoreCalibrator):
     max_detections : of an exemplar in an image.
     min_overlap : IoU from which on two detections are at the same place.
     min_truth : overlap with the truth from which on a detection is learned from.
-    pos_label : the positive label, see `ScoreCalibrator`.
+    pos_label, missing : the positive label and what missing scores mean, see `ScoreCalibrator`.
 
     Attributes
     ----------
@@ -62,6 +62,7 @@ class CooccurrenceCalibrator(ScoreCalibrator):
         min_overlap: float = 0.5,
         min_truth: float = 0.5,
         pos_label: Any = None,
+        missing: str = "refuse",
     ) -> None:
         self.margin = margin
         self.suppression = suppression
@@ -69,6 +70,7 @@ class CooccurrenceCalibrator(ScoreCalibrator):
         self.min_overlap = min_overlap
         self.min_truth = min_truth
         self.pos_label = pos_label
+        self.missing = missing
 
     def fit(
         self,

@@ -23,11 +23,12 @@ class Uncalibrated(ScoreCalibrator):
 
     Parameters
     ----------
-    pos_label : the positive label, see `ScoreCalibrator`.
+    pos_label, missing : the positive label and what missing scores mean, see `ScoreCalibrator`.
     """
 
-    def __init__(self, pos_label: Any = None) -> None:
+    def __init__(self, pos_label: Any = None, missing: str = "refuse") -> None:
         self.pos_label = pos_label
+        self.missing = missing
 
     def _calibrate(self, scores: FloatArray) -> FloatArray:
         return scores.copy()
@@ -47,7 +48,7 @@ class SigmoidCalibrator(ScoreCalibrator):
     max_negatives_per_positive : how many negatives for each positive are used at most, drawn at random; None: all.
     random_state : int >= 0, seeds that draw.
     n_jobs : threads; the result does not depend on it.
-    pos_label : the positive label, see `ScoreCalibrator`.
+    pos_label, missing : the positive label and what missing scores mean, see `ScoreCalibrator`.
 
     Attributes
     ----------
@@ -66,6 +67,7 @@ class SigmoidCalibrator(ScoreCalibrator):
         random_state: int = 0,
         n_jobs: int | None = None,
         pos_label: Any = None,
+        missing: str = "refuse",
     ) -> None:
         self.criterion = criterion
         self.margin = margin
@@ -74,6 +76,7 @@ class SigmoidCalibrator(ScoreCalibrator):
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.pos_label = pos_label
+        self.missing = missing
 
     def _fit(self, scores: FloatArray, is_positive: NDArray[np.bool_]) -> None:
         check_sigmoid_options(self)
@@ -110,7 +113,7 @@ class IsotonicCalibrator(ScoreCalibrator):
     Parameters
     ----------
     n_jobs : threads; the result does not depend on it.
-    pos_label : the positive label, see `ScoreCalibrator`.
+    pos_label, missing : the positive label and what missing scores mean, see `ScoreCalibrator`.
 
     Attributes
     ----------
@@ -119,9 +122,10 @@ class IsotonicCalibrator(ScoreCalibrator):
 
     _accept_above = 0.5
 
-    def __init__(self, n_jobs: int | None = None, pos_label: Any = None) -> None:
+    def __init__(self, n_jobs: int | None = None, pos_label: Any = None, missing: str = "refuse") -> None:
         self.n_jobs = n_jobs
         self.pos_label = pos_label
+        self.missing = missing
 
     def _fit(self, scores: FloatArray, is_positive: NDArray[np.bool_]) -> None:
         check_n_jobs(self.n_jobs)
@@ -145,7 +149,7 @@ class AffineCalibrator(ScoreCalibrator):
     quantile : the one that goes to 0; 0.9999 lets one negative in 10,000 through.
     max_negatives : how many negatives are used at most, drawn at random.
     random_state : int >= 0, seeds that draw.
-    pos_label : the positive label, see `ScoreCalibrator`.
+    pos_label, missing : the positive label and what missing scores mean, see `ScoreCalibrator`.
 
     Attributes
     ----------
@@ -154,12 +158,18 @@ class AffineCalibrator(ScoreCalibrator):
     """
 
     def __init__(
-        self, quantile: float = 0.9999, max_negatives: int = 200_000, random_state: int = 0, pos_label: Any = None
+        self,
+        quantile: float = 0.9999,
+        max_negatives: int = 200_000,
+        random_state: int = 0,
+        pos_label: Any = None,
+        missing: str = "refuse",
     ) -> None:
         self.quantile = quantile
         self.max_negatives = max_negatives
         self.random_state = random_state
         self.pos_label = pos_label
+        self.missing = missing
 
     def _fit(self, scores: FloatArray, is_positive: NDArray[np.bool_]) -> None:
         check_number(self.quantile, "quantile", above=0, maximum=1)
@@ -172,14 +182,21 @@ class AffineCalibrator(ScoreCalibrator):
         self.muted_ = np.isneginf(self.offset_)
 
     def _calibrate(self, scores: FloatArray) -> FloatArray:
-        return self.scale_ * scores + self.offset_
+        with np.errstate(invalid="ignore"):  # a muted exemplar, of scale 0, at a score that is missing
+            calibrated = self.scale_ * scores + self.offset_
+        return np.where(np.isneginf(scores), -np.inf, calibrated)
 
 
 def fit_steps(scores: FloatArray, is_positive: NDArray[np.bool_]) -> tuple[FloatArray, NDArray[np.float64]]:
     """Isotonic regression of labels on (n,) scores: where steps begin, increasing, and the value of each.
 
-    Equal scores count as one point, since no function can tell them apart.
+    Equal scores count as one point, since no function can tell them apart. Scores that are missing count for nothing;
+    where all are, the value is 0.
     """
+    is_there = scores > -np.inf
+    if not is_there.any():
+        return np.zeros(1, dtype=scores.dtype), np.zeros(1)
+    scores, is_positive = scores[is_there], is_positive[is_there]
     order = np.argsort(scores, kind="stable")
     ordered = scores[order]
     begins = np.flatnonzero(np.append(True, ordered[1:] > ordered[:-1]))
@@ -191,17 +208,28 @@ def fit_steps(scores: FloatArray, is_positive: NDArray[np.bool_]) -> tuple[Float
 
 
 def apply_steps(scores: FloatArray, begins: FloatArray, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n,) value of a step function at (n,) scores; left of the first step it has the first value."""
-    return values[np.maximum(np.searchsorted(begins, scores, side="right") - 1, 0)]
+    """(n,) value of a step function at (n,) scores; left of the first step the first value, 0 at a missing score."""
+    found = values[np.maximum(np.searchsorted(begins, scores, side="right") - 1, 0)]
+    return np.where(np.isneginf(scores), 0.0, found)
 
 
 def fit_affine(negatives: FloatArray, quantile: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(E,) scales and offsets that take the mean of each column to -1 and its quantile to 0; (0, -inf) if muted."""
+    """(E,) scales and offsets that take the mean of each column to -1 and its quantile to 0; (0, -inf) if muted.
+
+    Scores that are missing count for nothing.
+    """
+    is_there = negatives > -np.inf
+    n = is_there.sum(axis=0)
     with np.errstate(over="ignore", invalid="ignore"):  # at the very end of what floats can hold: muted as well
-        means = negatives.mean(axis=0, dtype=np.float64)
-        heights = np.array([np.quantile(column.astype(np.float64), quantile) for column in negatives.T]) - means
+        means = negatives.sum(axis=0, dtype=np.float64, where=is_there) / np.maximum(n, 1)
+        tops = [
+            np.quantile(column[mask].astype(np.float64), quantile) if mask.any() else 0.0
+            for column, mask in zip(negatives.T, is_there.T, strict=True)
+        ]
+        heights = np.array(tops) - means
         # A constant column may come out a rounding error apart.
-        is_muted = ~(heights > 0) | (negatives.min(axis=0) == negatives.max(axis=0))
+        is_constant = np.where(is_there, negatives, np.inf).min(axis=0) >= negatives.max(axis=0)
+        is_muted = ~(heights > 0) | is_constant
         scales = np.where(is_muted, 0.0, 1.0 / np.where(is_muted, 1.0, heights))
         offsets = -scales * means - 1.0
     is_muted |= ~np.isfinite(scales) | ~np.isfinite(offsets)

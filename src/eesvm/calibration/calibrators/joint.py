@@ -45,13 +45,16 @@ class JointCalibrator(ScoreCalibrator):
     ----------
     sigmoid : fit a sigmoid per exemplar after the thresholds.
     method, min_recall, time_limit, node_limit, gap, start, progress : of the search, see `solve`.
+    max_loss, min_precision : ask for the most recall within this loss, or at this precision; see `solve`.
+    max_detectors : how many exemplars may be in use; see `solve`.
+    detector_cost : a number or (E,) array, what it costs to use an exemplar at all; see `CalibrationProblem`.
     exemplar_groups : (E,) the image each exemplar comes from. With it `fit` needs `groups`, the image of each window,
         and an exemplar cannot cover the windows of its own image. Default: it can, as in the paper.
     lower_thresholds, upper_thresholds : (E,) bounds on the thresholds, equal values lock one; see `CalibrationProblem`.
     criterion, min_positives, max_negatives_per_positive : of the sigmoids, see `SigmoidCalibrator`.
     random_state : int >= 0, seeds the search and the draw of negatives.
     n_jobs : threads; the result does not depend on it, unless `time_limit` ends the search.
-    pos_label : the positive label, see `ScoreCalibrator`.
+    pos_label, missing : the positive label and what missing scores mean, see `ScoreCalibrator`.
     scale : "none" compares margins as they are, as in the paper, which is right for scores of one unit; "spread"
         divides those of a column by its standard deviation in `fit`, so that none wins by its units alone. Decisions
         stay the same.
@@ -61,6 +64,7 @@ class JointCalibrator(ScoreCalibrator):
     thresholds_ : (E,) in the dtype of the scores, +inf for redundant exemplars.
     active_ : (E,) bool, False for redundant exemplars.
     lower_thresholds_, upper_thresholds_ : (E,) the bounds that the thresholds had to keep, infinite where none.
+    detector_cost_ : (E,) what it costs to use each exemplar.
     result_ : CalibrationResult, the thresholds with their loss, lower bound, gap and status.
     scales_ : (E,) with `scale="spread"`: the unit of each exemplar's margin; 1 for a constant column.
     sigmoids_ : (E, 2) slope and centre, with `sigmoid=True`.
@@ -87,6 +91,11 @@ class JointCalibrator(ScoreCalibrator):
         n_jobs: int | None = None,
         pos_label: Any = None,
         scale: str = "none",
+        missing: str = "refuse",
+        max_loss: float | None = None,
+        min_precision: float | None = None,
+        max_detectors: int | None = None,
+        detector_cost: ArrayLike | None = None,
     ) -> None:
         self.sigmoid = sigmoid
         self.method = method
@@ -106,6 +115,11 @@ class JointCalibrator(ScoreCalibrator):
         self.n_jobs = n_jobs
         self.pos_label = pos_label
         self.scale = scale
+        self.missing = missing
+        self.max_loss = max_loss
+        self.min_precision = min_precision
+        self.max_detectors = max_detectors
+        self.detector_cost = detector_cost
 
     def fit(self, S: Any, y: Any, groups: Any = None) -> Self:
         """Search thresholds for the scores and labels of windows.
@@ -125,6 +139,8 @@ class JointCalibrator(ScoreCalibrator):
             forbidden=forbidden,
             lower_thresholds=self.lower_thresholds,
             upper_thresholds=self.upper_thresholds,
+            missing=self.missing,
+            detector_cost=self.detector_cost,
         )
         self.fit_problem(problem)
         if names is not None:
@@ -135,7 +151,8 @@ class JointCalibrator(ScoreCalibrator):
     def fit_problem(self, problem: CalibrationProblem) -> Self:
         """Search thresholds for a problem as it is, with its weights, forbidden pairs and bounds; labels are 0 and 1.
 
-        The calibrator's own `exemplar_groups` and bounds on thresholds are for `fit`, which makes a problem of them.
+        The calibrator's own `exemplar_groups`, bounds on thresholds and `detector_cost` are for `fit`, which makes a
+        problem of them.
         """
         check_sigmoid_options(self)
         check_choice(self.scale, "scale", SCALES)
@@ -155,8 +172,12 @@ class JointCalibrator(ScoreCalibrator):
             random_state=self.random_state,
             n_jobs=self.n_jobs,
             node_limit=self.node_limit,
+            max_loss=self.max_loss,
+            min_precision=self.min_precision,
+            max_detectors=self.max_detectors,
         )
         self.lower_thresholds_, self.upper_thresholds_ = problem.lower_thresholds, problem.upper_thresholds
+        self.detector_cost_ = problem.detector_cost
         self.thresholds_ = self.result_.thresholds
         self.active_ = self.result_.active
         if self.scale == "spread":
@@ -192,22 +213,29 @@ class JointCalibrator(ScoreCalibrator):
         return any_accepts(scores, self.thresholds_)
 
     def tie_breaker(self, scores: FloatArray) -> FloatArray:
-        if self.scale == "none":
-            return scores - self.thresholds_
-        if not hasattr(self, "scales_"):
+        if self.scale != "none" and not hasattr(self, "scales_"):
             raise NotFittedInputError("`scale` was changed after `fit`: call `fit` again")
-        return (scores - self.thresholds_) / self.scales_
+        with np.errstate(invalid="ignore"):  # a score that is missing under a threshold of -inf
+            margins = scores - self.thresholds_
+        margins[np.isneginf(scores)] = -np.inf
+        return margins if self.scale == "none" else margins / self.scales_
 
 
 def spreads(*tables: FloatArray) -> NDArray[np.float64]:
-    """(E,) standard deviation of each column over the rows of all tables; 1 where it is 0 or not a finite number."""
+    """(E,) standard deviation of each column over the rows of all tables; 1 where it is 0 or not a finite number.
+
+    Scores that are missing count for nothing.
+    """
     blocks = [block for table in tables for _, block in row_blocks(table)]  # views
-    n = sum(map(len, blocks))
+    is_there = [block > -np.inf for block in blocks]
+    n = np.maximum(np.sum([mask.sum(axis=0) for mask in is_there], axis=0), 1)
+    pairs = list(zip(blocks, is_there, strict=True))
     with np.errstate(over="ignore", invalid="ignore"):
-        means = np.sum([block.sum(axis=0, dtype=np.float64) for block in blocks], axis=0) / n
-        found = np.sqrt(np.sum([((block - means) ** 2).sum(axis=0) for block in blocks], axis=0) / n)
+        means = np.sum([block.sum(axis=0, dtype=np.float64, where=mask) for block, mask in pairs], axis=0) / n
+        found = np.sqrt(np.sum([((block - means) ** 2).sum(axis=0, where=mask) for block, mask in pairs], axis=0) / n)
     # The mean of equal numbers may come out a rounding error beside them.
-    is_constant = np.all([(block == blocks[0][0]).all(axis=0) for block in blocks], axis=0)
+    lowest = np.min([np.where(mask, block, np.inf).min(axis=0) for block, mask in pairs], axis=0)
+    is_constant = lowest >= np.max([block.max(axis=0) for block in blocks], axis=0)
     return np.where(np.isfinite(found) & (found > 0) & ~is_constant, found, 1.0)
 
 

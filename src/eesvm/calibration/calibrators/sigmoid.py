@@ -81,6 +81,7 @@ def fit_sigmoids(
     `keep_positives` (P, E) says which positives belong to which exemplar, default all of them; its negatives are those
     scoring `lowest_negative` or more. Where they are more than `max_negatives_per_positive` for each positive, some are
     drawn: by one random order of the windows that all exemplars share, so the order of exemplars does not matter.
+    Scores that are missing, -inf, count for nothing.
     """
     check_choice(criterion, "criterion", CRITERIA)
     order = np.random.default_rng(random_state).permutation(len(negative_scores))
@@ -89,10 +90,11 @@ def fit_sigmoids(
         positives, negatives = positive_scores[:, exemplar], negative_scores[:, exemplar]
         if keep_positives is not None:
             positives = positives[keep_positives[:, exemplar]]
+        positives = positives[positives > -np.inf]
         limit = len(negatives) if max_negatives_per_positive is None else max_negatives_per_positive * len(positives)
-        if np.count_nonzero(negatives >= lowest_negative) > limit:
+        if np.count_nonzero((negatives >= lowest_negative) & (negatives > -np.inf)) > limit:
             negatives = negatives[order]
-        negatives = negatives[negatives >= lowest_negative][:limit]
+        negatives = negatives[(negatives >= lowest_negative) & (negatives > -np.inf)][:limit]
         if _is_muted(positives, negatives, min_positives):
             return *MUTED, True
         slope, centre = fit_sigmoid(positives, negatives, criterion, min_positives)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.tensors import check_shapes, read_arrays, write_arrays
-from eesvm._support.validation import InputError
+from eesvm._support.validation import MISSING, InputError
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.calibrators.independent import (
     AffineCalibrator,
@@ -48,7 +48,8 @@ def save_calibrator(path: str | os.PathLike[str], name: str, calibrator: ScoreCa
         }
     elif isinstance(calibrator, AffineCalibrator):
         arrays |= {"scale": calibrator.scale_, "offset": calibrator.offset_}
-    write_arrays(path, FORMAT, FORMAT_VERSION, arrays, {"calibrator": name})
+    metadata = {"calibrator": name} | ({} if calibrator.missing == MISSING[0] else {"missing": calibrator.missing})
+    write_arrays(path, FORMAT, FORMAT_VERSION, arrays, metadata)
 
 
 def load_calibrator(path: str | os.PathLike[str], name: str, n_exemplars: int) -> ScoreCalibrator:
@@ -59,6 +60,9 @@ def load_calibrator(path: str | os.PathLike[str], name: str, n_exemplars: int) -
     if arrays["n_exemplars"].tolist() != [n_exemplars]:
         raise InputError(f"{path}: `n_exemplars` must be {n_exemplars}, got {arrays['n_exemplars'].tolist()}")
     calibrator = _made(Path(path), name, arrays, n_exemplars)
+    calibrator.missing = metadata.get("missing", MISSING[0])
+    if calibrator.missing not in MISSING:
+        raise InputError(f"{path}: `missing` must be one of {', '.join(MISSING)}, got {calibrator.missing!r}")
     calibrator.n_features_in_, calibrator.classes_ = n_exemplars, np.array([0, 1])
     return calibrator
 

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from eesvm._support.documents import Document, is_number, plain, write_json
 from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
-from eesvm._support.validation import InputError
+from eesvm._support.validation import MISSING, InputError
 from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.cooccurrence import CooccurrenceCalibrator, check_options
 from eesvm.calibration.calibrators.independent import check_sigmoid_options
 from eesvm.calibration.calibrators.joint import JointCalibrator
-from eesvm.calibration.exact import check_search_options
+from eesvm.calibration.exact import check_goal, check_search_options
 from eesvm.calibration.result import CalibrationResult
 
 __all__ = [
@@ -63,8 +63,9 @@ _PARAMETERS = (
     "random_state",
     "n_jobs",
 )
-# Not `pos_label`: it is the second of the labels that the file holds.
-_COOCCURRENCE_PARAMETERS = tuple(name for name in CooccurrenceCalibrator().get_params() if name != "pos_label")
+_GOAL = ("max_loss", "min_precision", "max_detectors")
+_APART = ("pos_label", "missing")  # the second of the labels that the file holds; a field that most files do not have
+_COOCCURRENCE_PARAMETERS = tuple(name for name in CooccurrenceCalibrator().get_params() if name not in _APART)
 
 
 def save_calibration(
@@ -103,6 +104,9 @@ def save_calibration(
         "thresholds": [_THRESHOLD_TEXTS.get(t, t) for t in calibrator.thresholds_.tolist()],
         **_bounds_to_save(calibrator),
         **({"scales": calibrator.scales_.tolist()} if hasattr(calibrator, "scales_") else {}),
+        **_missing_to_save(calibrator),
+        **_goal_to_save(calibrator),
+        **_costs_to_save(calibrator),
         "sigmoids": calibrator.sigmoids_.tolist() if calibrator.sigmoid else None,
         "muted": calibrator.muted_.tolist() if calibrator.sigmoid else None,
         "parameters": {name: plain(getattr(calibrator, name)) for name in _PARAMETERS},
@@ -167,7 +171,25 @@ def _cooccurrence_content(calibrator: CooccurrenceCalibrator, names: list[str] |
         "columns": columns.tolist(),
         "values": calibrator.matrix_[rows, columns].tolist(),
         "parameters": {name: plain(getattr(calibrator, name)) for name in _COOCCURRENCE_PARAMETERS},
+        **_missing_to_save(calibrator),
     }
+
+
+def _goal_to_save(calibrator: JointCalibrator) -> dict[str, Any]:
+    """What was asked for besides a recall floor."""
+    goal = {name: plain(getattr(calibrator, name)) for name in _GOAL}
+    return {} if all(value is None for value in goal.values()) else {"goal": goal}
+
+
+def _costs_to_save(calibrator: JointCalibrator) -> dict[str, list[float]]:
+    """What each exemplar costs, where any does."""
+    costs = np.asarray(getattr(calibrator, "detector_cost_", []), dtype=np.float64)
+    return {"detector_cost": costs.tolist()} if costs.any() else {}
+
+
+def _missing_to_save(calibrator: JointCalibrator | CooccurrenceCalibrator) -> dict[str, str]:
+    """What missing scores mean, where they are allowed."""
+    return {} if calibrator.missing == MISSING[0] else {"missing": calibrator.missing}
 
 
 def _names_to_save(
@@ -215,6 +237,7 @@ def _summary(result: CalibrationResult) -> dict[str, Any]:
         "method": result.method,
         "recall": float(result.recall),
         "min_recall": float(result.min_recall),
+        **({} if result.goal is None else {"recall_bound": float(result.recall_bound)}),
         "n_nodes": int(result.n_nodes),
         "seconds": float(result.seconds),
         "n_exemplars": len(result.thresholds),
@@ -272,7 +295,7 @@ class _Reader(Document):
         values = self.content.get("parameters")
         self.check_object("parameters", values, _COOCCURRENCE_PARAMETERS)
         classes = self.classes()
-        calibrator = CooccurrenceCalibrator(**values, pos_label=_pos_label(classes))
+        calibrator = CooccurrenceCalibrator(**values, pos_label=_pos_label(classes), missing=self.missing())
         with self.usable("parameters"):
             check_options(calibrator)
         calibrator.matrix_, calibrator.n_learned_ = self.matrix(n), n_learned
@@ -306,10 +329,13 @@ class _Reader(Document):
         classes = self.classes()
         scales = self.scales(n)
         scale = "none" if scales is None else "spread"
-        calibrator = JointCalibrator(**self.parameters(), pos_label=_pos_label(classes), scale=scale)
+        calibrator = JointCalibrator(
+            **self.parameters(), pos_label=_pos_label(classes), scale=scale, missing=self.missing(), **self.goal()
+        )
         options = ("method", "time_limit", "gap", "min_recall", "random_state", "n_jobs", "node_limit")
         with self.usable("parameters"):
             check_search_options(**{name: getattr(calibrator, name) for name in options})
+            check_goal(calibrator.max_loss, calibrator.min_precision, calibrator.min_recall, calibrator.method)
             check_sigmoid_options(calibrator)
         sigmoids, muted = self.sigmoids(n) if calibrator.sigmoid else (None, None)
         fitted_calibrator(calibrator, self.result(thresholds), sigmoids, muted, classes)
@@ -319,6 +345,7 @@ class _Reader(Document):
         calibrator.exemplar_names_ = names
         calibrator.across_groups_ = self.across_groups()
         calibrator.lower_thresholds_, calibrator.upper_thresholds_ = self.bounds(thresholds)
+        calibrator.detector_cost_ = self.detector_cost(n)
         if self.content.get("fitted_on_data_frame") is True and names is not None:
             calibrator.feature_names_in_ = np.array(names, dtype=object)
         return calibrator
@@ -418,6 +445,8 @@ class _Reader(Document):
             history=self.history(values.get("history", [])),
             statistics={name: values.get(name) for name in ("n_positives", "n_negatives")},
             min_recall=float(min_recall),
+            recall_bound=self.recall_bound(values),
+            **self.goal(),
         )
 
     def times(self) -> dict[str, Any]:
@@ -455,6 +484,38 @@ class _Reader(Document):
         if not isinstance(value, bool):
             self.fail("across_groups", f"must be true or false, got {value!r}")
         return value
+
+    def missing(self) -> str:
+        value = self.content.get("missing", MISSING[0])
+        if not isinstance(value, str) or value not in MISSING:
+            self.fail("missing", f"must be one of {', '.join(MISSING)}, got {value!r}")
+        return value
+
+    def goal(self) -> dict[str, Any]:
+        """What was asked for besides a recall floor."""
+        values = self.content.get("goal")
+        if values is None:
+            return dict.fromkeys(_GOAL)
+        self.check_object("goal", values, _GOAL)
+        for name, value in values.items():
+            if value is not None and not is_number(value):
+                self.fail(f"goal.{name}", f"must be a number or null, got {value!r}")
+        if values["max_detectors"] is not None and type(values["max_detectors"]) is not int:
+            self.fail("goal.max_detectors", f"must be a whole number or null, got {values['max_detectors']!r}")
+        return values
+
+    def detector_cost(self, n: int) -> NDArray[np.float64]:
+        values = self.content.get("detector_cost", [0.0] * n)
+        if not isinstance(values, list) or len(values) != n or not all(is_number(v) and v >= 0 for v in values):
+            self.fail("detector_cost", f"must be a list of {n} numbers >= 0")
+        return np.array(values, dtype=np.float64)
+
+    def recall_bound(self, values: dict[str, Any]) -> float:
+        """Of a result; 1 where no recall was asked for."""
+        bound = values.get("recall_bound", 1.0)
+        if not is_number(bound) or not values["recall"] <= bound <= 1:
+            self.fail("result.recall_bound", f"must be a number from the recall to 1, got {bound!r}")
+        return float(bound)
 
     def names(self, n: int) -> list[str] | None:
         values = self.content.get("exemplar_names")

@@ -23,7 +23,8 @@ FORMAT_VERSION = 1
 
 _VERSION_NAME = "certificate_format"
 _NAMES = tuple(field.name for field in fields(Certificate))
-_SCALARS = ("min_recall", "cutoff", "quantum")
+_SCALARS = ("min_recall", "cutoff", "quantum", "detector_price")
+_DEFAULTS = {"detector_price": np.array(0.0)}  # of files that were written before there was one
 
 
 def save_certificate(path: str | os.PathLike[str], certificate: Certificate) -> None:
@@ -61,6 +62,7 @@ def _certificate(arrays: dict[str, NDArray[Any]]) -> Certificate:
         raise InputError(f"it is not a certificate: there is no `{_VERSION_NAME}`, only {listed(sorted(arrays))}")
     if version.shape != () or version.dtype.kind not in "iu" or version != FORMAT_VERSION:
         raise InputError(f"`{_VERSION_NAME}` must be {FORMAT_VERSION}, which is all that this version reads")
+    arrays = _DEFAULTS | arrays
     missing = [name for name in _NAMES if name not in arrays]
     if missing:
         raise InputError(f"{listed(missing, 'array')} missing")

@@ -47,53 +47,68 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.validation import InputError, row_blocks
+from eesvm._support.validation import InputError, check_number, row_blocks
 from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.detector_costs import costs_as_negatives, weights_without_price
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.proofs.walk import Paid, ProofTree, Root, Shares, Values
+from eesvm.calibration.units import common_unit
 
-_EXACT = 2.0**53  # whole numbers below it, and sums of them below it, are exact in float64
+EXACT = 2.0**53  # whole numbers below it, and sums of them below it, are exact in float64
 
 
-def certified_bound(problem: CalibrationProblem, certificate: Certificate) -> float:
-    """The lower bound that a certificate proves, rounded down to a float; an `InputError` where it is no proof."""
+def certified_bound(problem: CalibrationProblem, certificate: Certificate, max_detectors: int | None = None) -> float:
+    """The lower bound that a certificate proves, rounded down to a float; an `InputError` where it is no proof.
+
+    With `max_detectors` it holds for thresholds that keep no more exemplars in use.
+    """
+    true_weights = costs_as_negatives(problem).negative_weights
+    plain = problem
+    problem = priced(problem, certificate, max_detectors)
     certificate.check(problem)
+    back, without_price = paid_back(problem, certificate, max_detectors), quanta_without_price(plain, certificate)
     quantum, cutoff = float(certificate.quantum), float(certificate.cutoff)
-    weights = _in_quanta(problem.negative_weights, quantum)
+    weights = in_quanta(problem.negative_weights, quantum)
     bound = math.inf if cutoff == math.inf else Fraction(cutoff) / Fraction(quantum)
-    bound = min(bound, _ceiling_cost(problem, certificate, weights))
+    bound = min(bound, ceiling_cost(problem, certificate, weights))
     root, tree = Root(problem, certificate, weights), ProofTree(certificate)
     paid = Paid(root)
     leaves = np.flatnonzero(certificate.split_exemplar < 0)
     paid_at: dict[int, int] = {}
     for leaf in tree.walk(leaves.tolist(), paid):
         paid_at[leaf] = paid.weight  # of this leaf: the walk changes it
-    for k, users in _by_set(certificate, leaves):
+    for k, users in by_set(certificate, leaves):
         matter = [leaf for leaf in users if paid_at[leaf] < bound]
-        bound = min([bound, *_leaf_bounds(root, certificate, tree, k, matter)])
-    return _as_loss(bound, quantum, problem.negative_weights)
+        found = _leaf_bounds(root, certificate, tree, k, matter, max_detectors, without_price)
+        bound = min([bound, *(max(with_price, without + back) for with_price, without in found)])
+    if bound < math.inf:
+        bound = Fraction(bound) - back
+    return _as_loss(max(bound, 0), quantum, true_weights)
 
 
-def common_unit(weights: NDArray[np.float64]) -> Fraction | None:
-    """The largest number that all weights are whole multiples of; None where their sums are not exact in float64.
-
-    0 where all weights are 0.
-    """
-    positive = weights[weights > 0]
-    if len(positive) == 0:
-        return Fraction(0)
-    mantissas, exponents = np.frexp(positive)
-    whole = np.ldexp(mantissas, 53).astype(np.int64)
-    _, lowest_bits = np.frexp((whole & -whole).astype(np.float64))
-    exponent = int((exponents - 53 + lowest_bits - 1).min())  # all weights are whole multiples of 2**exponent
-    with np.errstate(over="ignore"):
-        if not np.ldexp(positive.sum(), -exponent) < _EXACT:
-            return None
-    divisor = int(np.gcd.reduce(np.ldexp(positive, -exponent).astype(np.int64)))
-    return divisor * Fraction(2) ** exponent
+def paid_back(problem: CalibrationProblem, certificate: Certificate, max_detectors: int | None) -> Fraction:
+    """In quanta, the price for as many exemplars as may be in use besides those that are in any case."""
+    n_others = max(0, (max_detectors or 0) - int((problem.upper_thresholds < np.inf).sum()))
+    return Fraction(float(certificate.detector_price)) * n_others / Fraction(float(certificate.quantum))
 
 
-def _by_set(certificate: Certificate, leaves: NDArray[np.intp]) -> Iterator[tuple[int, list[int]]]:
+def quanta_without_price(problem: CalibrationProblem, certificate: Certificate) -> NDArray[np.float64] | None:
+    """(N + E',) weights of the negatives of the priced problem as they are without the price; None without one."""
+    if certificate.detector_price == 0:
+        return None
+    weights = weights_without_price(problem, float(certificate.detector_price))
+    return in_quanta(weights, float(certificate.quantum))
+
+
+def priced(problem: CalibrationProblem, certificate: Certificate, max_detectors: int | None) -> CalibrationProblem:
+    """The problem that the shares of a certificate are about: what exemplars cost, and their price, are negatives."""
+    price = check_number(certificate.detector_price, "detector_price", minimum=0)
+    if price > 0 and max_detectors is None:
+        raise InputError("it sets a price on exemplars in use, but their number is not limited")
+    return costs_as_negatives(problem, price)
+
+
+def by_set(certificate: Certificate, leaves: NDArray[np.intp]) -> Iterator[tuple[int, list[int]]]:
     """Every set that is used, and the leaves that use it; -1 for all those that use none."""
     sets = np.maximum(certificate.shares_of[leaves], -1)
     by_set = np.argsort(sets, kind="stable")
@@ -103,17 +118,42 @@ def _by_set(certificate: Certificate, leaves: NDArray[np.intp]) -> Iterator[tupl
 
 
 def _leaf_bounds(
-    root: Root, certificate: Certificate, tree: ProofTree, k: int, leaves: Sequence[int]
-) -> Iterator[int | float]:
-    """The bounds, in quanta, of leaves that all use set `k`, which is refused where it is no set of shares there."""
+    root: Root,
+    certificate: Certificate,
+    tree: ProofTree,
+    k: int,
+    leaves: Sequence[int],
+    max_detectors: int | None,
+    without_price: NDArray[np.float64] | None,
+) -> Iterator[tuple[int | float, int]]:
+    """The bounds, in quanta, of leaves that all use set `k`, and what is paid there without the price of exemplars."""
+    at_stake = _AtStake(root.problem, certificate, float(certificate.price[k]) if k >= 0 else 0.0)
+    for _, v, values in leaf_values(root, certificate, tree, k, leaves, max_detectors):
+        paid = values.paid.weight if without_price is None else int(without_price[values.paid.mask].sum())
+        yield values.paid.weight + at_stake.total(v, values.is_covered), paid
+
+
+def leaf_values(
+    root: Root,
+    certificate: Certificate,
+    tree: ProofTree,
+    k: int,
+    leaves: Sequence[int],
+    max_detectors: int | None = None,
+) -> Iterator[tuple[int, NDArray[np.float64], Values]]:
+    """(leaf, v_p, what is paid and covered) at leaves that use set `k`, refused where it is no set of shares there.
+
+    What is paid and covered is right until the next one is asked for. Leaves in which more than `max_detectors` are
+    open hold no solution and are passed over; where as many are open, nobody else can cover anything.
+    """
     if not leaves:
         return
+    always = set(np.flatnonzero(root.problem.upper_thresholds < np.inf).tolist())
     shares = Shares.from_set(certificate, k)
     # float64 adds whole numbers exactly up to 2**53, and never comes back below it: no excess is rounded away.
     given = np.bincount(shares.negative, weights=shares.amount, minlength=len(root.weights))
     excessive = np.flatnonzero(given > root.weights)
     values = Values(root, shares.only(given[shares.negative] <= root.weights[shares.negative]))
-    at_stake = _AtStake(root.problem, certificate, float(certificate.price[k]) if k >= 0 else 0.0)
     for leaf in tree.walk(leaves, values):
         for n in excessive[~values.paid.mask[excessive]]:
             raise InputError(
@@ -124,7 +164,12 @@ def _leaf_bounds(
         if p >= 0:
             v = v.copy()
             v[p] = values.of_everything(p)
-        yield values.paid.weight + at_stake.total(v, values.is_covered)
+        if max_detectors is not None:
+            in_use = sorted(tree.opened(leaf) | always)
+            if len(in_use) > max_detectors:
+                continue
+            v = np.maximum(v, values.least_cost(in_use)) if len(in_use) == max_detectors else v
+        yield leaf, v, values
 
 
 class _AtStake:
@@ -141,7 +186,7 @@ class _AtStake:
         self.charges = [math.floor(quanta * int(unit)) for unit in units]  # lambda u_p, one for each different u_p
         self.allowance = math.ceil(quanta * Fraction(spare))  # lambda m
         # v_p is below 2**53, so the minimum with it does not change where a larger charge is cut off there.
-        self.charge = np.array([min(charge, int(_EXACT)) for charge in self.charges], dtype=np.float64)
+        self.charge = np.array([min(charge, int(EXACT)) for charge in self.charges], dtype=np.float64)
 
     def total(self, values: NDArray[np.float64], is_covered: NDArray[np.bool_]) -> int | float:
         """The sum over the positives that are not covered; never below 0, which a price of 0 proves."""
@@ -157,7 +202,7 @@ class _AtStake:
         return max(0, from_open + from_dead - self.allowance)
 
 
-def _ceiling_cost(problem: CalibrationProblem, certificate: Certificate, weights: NDArray[np.float64]) -> int | float:
+def ceiling_cost(problem: CalibrationProblem, certificate: Certificate, weights: NDArray[np.float64]) -> int | float:
     """In quanta, the least that anybody pays who accepts a score at or below a ceiling; inf where there is none."""
     capped = np.flatnonzero(certificate.ceiling > -np.inf)
     if len(capped) == 0:
@@ -169,12 +214,12 @@ def _ceiling_cost(problem: CalibrationProblem, certificate: Certificate, weights
     return int(cost.min())
 
 
-def _in_quanta(weights: NDArray[np.float64], quantum: float) -> NDArray[np.float64]:
+def in_quanta(weights: NDArray[np.float64], quantum: float) -> NDArray[np.float64]:
     """(N,) weights rounded down to whole quanta, few enough for exact sums."""
     with np.errstate(over="ignore", under="ignore"):
         quanta = np.floor(weights / quantum)  # exact: dividing by a power of two changes the exponent
         total = quanta.sum()
-    if not total < _EXACT:
+    if not total < EXACT:
         raise InputError(f"`quantum` is too small: the weights are {total:.3g} quanta, 2**53 or more")
     return quanta
 

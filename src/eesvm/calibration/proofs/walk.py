@@ -82,6 +82,16 @@ class ProofTree:
                 step = Step()
                 ahead.append((self._go(node, child, step), step))
 
+    def opened(self, leaf: int) -> set[int]:
+        """The exemplars that the way to a leaf opens."""
+        found: set[int] = set()
+        node, parent = leaf, self._parent[leaf]
+        while parent >= 0:
+            if node == self._children[parent][0]:
+                found.add(self._exemplar[parent])
+            node, parent = parent, self._parent[parent]
+        return found
+
     def _with_ancestors(self, leaves: Iterable[int]) -> set[int]:
         found: set[int] = set()
         for leaf in leaves:
@@ -244,6 +254,10 @@ class Values:
         self.paid.leave()
         for array, index, old in reversed(self._trail.pop()):
             array[index] = old
+
+    def least_cost(self, exemplars: list[int]) -> NDArray[np.float64]:
+        """(P,) what v_p would be if nobody but some exemplars were alive; of no meaning for the covered."""
+        return self._cost[:, exemplars].min(axis=1, initial=np.inf)
 
     def of_everything(self, p: int) -> float:
         """What v_p would be if the whole weight of every negative belonged to p; inf where nobody is alive."""

@@ -173,17 +173,18 @@ def cheapest_levels(play, values, shares, ends):
 
 
 @kernel()
-def ascend(play, budget, values, shares, target, n_steps, patience, ends):
+def ascend(play, budget, least_price, values, shares, target, n_steps, patience, ends):
     """Improve `values` and `shares` in place by deflected subgradients; (bound, steps made).
 
     `ends` (n_steps, E) gets the levels that each step chose. A step aims at `target`, or at what seems within reach.
+    Leaving out a unit costs `least_price` at least.
     """
     n_positives, n_events = len(values), len(shares)
     best, best_values, best_shares = -np.inf, values.copy(), shares.copy()
     gradient, value_move, share_move = np.empty(n_positives), np.zeros(n_positives), np.zeros(n_events)
     reach, n_stale, step = -1.0, 0, 0
     while step < n_steps:
-        price = price_of_leaving_out(values, play.units, budget)
+        price = max(least_price, price_of_leaving_out(values, play.units, budget))
         bound = -price * budget + _take_values(play, values, price, budget, gradient)
         bound += cheapest_levels(play, values, shares, ends[step])
         n_stale = 0 if bound > best + 0.02 * max(reach, 0.0) else n_stale + 1

@@ -33,15 +33,18 @@ class ColumnSearch(ExactSearch):
 
     def search(self, start: Levels | None = None) -> tuple[Levels, str]:
         """Search until the proof is complete or a limit is reached: (levels, status)."""
+        self._prepare()
+        levels, status = super().search(start)
+        self._write_shares()
+        self.statistics["shares"] = sum(len(shares.quanta) for shares, _ in self.proof.share_sets())
+        return levels, status
+
+    def _prepare(self) -> None:
         self.columns = Columns(self.ranked, self.quantum)
         self.evidence: dict[int, tuple[Multipliers, float]] = {}  # by leaf: what proves its bound, with its price
         self.taken: Leaf | None = None
         self.least_closed = np.inf
         self.statistics |= {"boxes": 0, "cuts": 0, "steps": 0}
-        levels, status = super().search(start)
-        self._write_shares()
-        self.statistics["shares"] = sum(len(shares.quanta) for shares, _ in self.proof.share_sets())
-        return levels, status
 
     def _write_shares(self) -> None:
         """Give every leaf the shares that prove its bound."""
@@ -68,6 +71,9 @@ class ColumnSearch(ExactSearch):
     def _take(self, leaf: Leaf) -> None:
         """Improve the bound of a box, cut off what can not hold anything better, and split the rest."""
         self.taken = leaf
+        if not self._narrow(leaf):
+            self._push(leaf)
+            return
         self.statistics["boxes"] += 1
         if self.statistics["boxes"] % _WALK_EVERY == 0:
             self._walk(self._n_moves())
@@ -82,9 +88,15 @@ class ColumnSearch(ExactSearch):
                 self._split(leaf, position, steps)
                 return
             self.taken = leaf = rest
+            if not self._narrow(leaf):
+                break
             position = self.columns.begin_inside(leaf.box, position)
         self._push(leaf)
         self._record()
+
+    def _narrow(self, leaf: Leaf) -> bool:
+        """Leave out of a box what can hold no solution; False, and a bound to match, where nothing is left."""
+        return True
 
     def _begin(self, leaf: Leaf) -> Position:
         if leaf.node not in self.evidence:
@@ -105,28 +117,36 @@ class ColumnSearch(ExactSearch):
         steps = np.empty((0, self.ranked.n_exemplars), dtype=np.int64)
         if self.columns.spare(play) >= 0 and len(play.negatives) == 0:  # all that is in play is free
             self._try(self.columns.highest_useful(position))
-            leaf.bound = self._settled()
+            self._settle(leaf, position)
             self.evidence.pop(leaf.node, None)
             return steps
         for _ in range(_ROOT_CHUNKS if leaf.node == 0 else 1):
             if self.columns.spare(play) >= 0:
                 _, steps = self.columns.ascend(position, self._target() - paid, _STEPS, _PATIENCE)
                 self.statistics["steps"] += len(steps)
-            self._prove(leaf, position, paid)
+            self._prove(leaf, position)
             if leaf.node != 0 or self._is_closed(leaf.bound) or self._status() is not None:
                 break
             self._walk(self._n_moves())
         return steps
 
-    def _prove(self, leaf: Leaf, position: Position, paid: float) -> None:
+    def _settle(self, leaf: Leaf, position: Position) -> None:
+        """The bound of a box in which all that is in play is free, after its best solution was tried."""
+        leaf.bound = self._settled()
+
+    def _prove(self, leaf: Leaf, position: Position) -> None:
         """Take over what a position proves about its box, if it is no less than what is known."""
         multipliers = position.multipliers(self._is_precise())
-        value, price = self.columns.proved(multipliers, self.loss)
-        bound = self._possible_loss(paid + value)
+        bound, price = self._proved(multipliers, leaf.box)
         if bound >= leaf.bound:
             leaf.bound = bound
             self.evidence[leaf.node] = multipliers, price
             self._record()
+
+    def _proved(self, multipliers: Multipliers, box: Box) -> tuple[float, float]:
+        """The bound that multipliers prove for their box, and the price of leaving out that it needs."""
+        value, price = self.columns.proved(multipliers, self.loss)
+        return self._possible_loss(self._paid(box) + value), price
 
     def _is_precise(self) -> bool:
         """Whether multipliers have to be kept in full precision."""
@@ -157,8 +177,7 @@ class ColumnSearch(ExactSearch):
             highest[exemplar] = level - 1
         box = Box(lowest, highest)
         multipliers = self.columns.begin_inside(box, position).multipliers(self._is_precise())
-        value, price = self.columns.proved(multipliers, self.loss)
-        bound = self._possible_loss(self._paid(box) + value)
+        bound, price = self._proved(multipliers, box)
         if not self._is_closed(bound):
             return leaf
         opened, shut = self._divide(leaf, exemplar, level)
@@ -180,7 +199,11 @@ class ColumnSearch(ExactSearch):
 
     def _split(self, leaf: Leaf, position: Position, steps: NDArray[np.int64]) -> None:
         """Split a box where the levels chosen on the way differ most."""
+        exemplar, level = self.columns.undecided(position, steps[len(steps) // 3 :])
+        if exemplar < 0:  # nothing is left to decide, and rounding stands between the bound and the solution
+            self.least_closed = min(self.least_closed, leaf.bound)
+            return
         self.statistics["splits"] += 1
-        for child in self._divide(leaf, *self.columns.undecided(position, steps[len(steps) // 3 :])):
+        for child in self._divide(leaf, exemplar, level):
             self._push(child)
         self._record()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm.calibration.goal import Allowance
 from eesvm.calibration.ranks import RankedProblem
 from eesvm.calibration.search import column_kernels as kernels
 from eesvm.calibration.search.ascent import Shares
@@ -65,6 +66,7 @@ class Columns:
         self.mean_unit = float(self.units.mean()) if len(self.units) else 1.0
         self.prices = prices / self.mean_price
         self.quantum, self.scale = quantum, self.mean_price / quantum
+        self.least_price = 0.0  # of leaving out a unit
         self._all_values = np.zeros(len(self.positives))
         self._all_shares = np.zeros((ranked.n_exemplars, len(prices)))
 
@@ -103,6 +105,7 @@ class Columns:
         bound, n_made = kernels.ascend(
             in_mean_units,
             self.spare(play) / self.mean_unit,
+            self.least_price / self.mean_price * self.mean_unit,
             position.values,
             position.shares,
             target / self.mean_price,
@@ -117,6 +120,7 @@ class Columns:
         play = position.play
         first, last = (np.empty(len(self.order), dtype=np.int64) for _ in range(2))
         price = _price_at_which_it_ends(position.values, play.units, self.spare(play))
+        price = max(price, self.least_price / self.mean_price)
         bound = np.minimum(position.values, price * play.units).sum() - price * self.spare(play)
         bound += kernels.cheapest_levels(play, position.values, position.shares, first)
         slack = target / self.mean_price - bound
@@ -150,6 +154,23 @@ class Columns:
         play = self._play(multipliers.box)
         values, _ = self._in_quanta(play, multipliers)
         return self._worth(play, values.astype(np.float64), loss)
+
+    def line(self, multipliers: Multipliers, paid: int, allowance: Allowance) -> tuple[int, float, int]:
+        """What multipliers prove about their box in whole quanta: loss + price * left out >= cost; (cost, price, dead).
+
+        The price is the one at which an allowance, in quanta, says most about what has to be left out.
+        """
+        play = self._play(multipliers.box)
+        values = self._in_quanta(play, multipliers)[0].astype(np.float64)
+        dead = self.units[play.dead]
+        room = float(allowance.at(int(dead.sum() + play.units.sum()))) - paid
+        price = _price_at_which_room_ends(values, play.units, room, float(allowance.rate)) * self.quantum
+        if not math.isfinite(price):
+            price = 0.0
+        in_quanta = price / self.quantum
+        charges = np.floor(in_quanta * play.units * (1 - _PROVED))
+        dead_charges = np.floor(in_quanta * dead * (1 - _PROVED))
+        return paid + int(np.minimum(charges, values).sum()) + int(dead_charges.sum()), price, int(dead.sum())
 
     def shares(self, multipliers: Multipliers) -> Shares:
         """What each positive is paid by all exemplars together, as shares that everybody can check."""
@@ -206,3 +227,22 @@ def _price_at_which_it_ends(values: F64, units: F64, budget: float) -> float:
     by_ratio = np.argsort(-values / units, kind="stable")
     last = int(np.searchsorted(np.cumsum(units[by_ratio]), budget, side="right"))
     return 0.0 if last == len(by_ratio) else float(values[by_ratio[last]] / units[by_ratio[last]])
+
+
+def _price_at_which_room_ends(values: F64, units: F64, room: float, rate: float) -> float:
+    """The value per unit at which there is no room left, if the least valuable are covered first.
+
+    `room` is what may be paid while nothing is covered, each unit that is covered adds `rate`. 0 where all can be
+    covered, and `rate` where nothing fits.
+    """
+    by_ratio = np.argsort(values / units, kind="stable")
+    left = room - np.cumsum(values[by_ratio] - rate * units[by_ratio])
+    n_cheap = int((values <= rate * units).sum())  # each of them leaves more room
+    most = max(room, float(left[:n_cheap].max(initial=room)))
+    if most < 0:
+        return rate
+    short = np.flatnonzero(left[n_cheap:] < 0)
+    if len(short) == 0:
+        return 0.0
+    last = by_ratio[n_cheap + short[0]]
+    return float(values[last] / units[last])

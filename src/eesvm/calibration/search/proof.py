@@ -71,7 +71,12 @@ class Proof:
         return list(found.values())
 
     def certificate(
-        self, problem: CalibrationProblem, ranked: RankedProblem, min_recall: float, quantum: float
+        self,
+        problem: CalibrationProblem,
+        ranked: RankedProblem,
+        min_recall: float,
+        quantum: float,
+        detector_price: float = 0.0,
     ) -> Certificate:
         """The proof in terms of scores, windows and exemplars."""
         sets = self.share_sets()
@@ -109,6 +114,7 @@ class Proof:
             share_amount=_joined([part.quanta for part in parts], np.int64),
             price=np.array([price for _, price in sets]),
             quantum=quantum,
+            detector_price=detector_price,
         )
 
     def _ceiling(self, problem: CalibrationProblem, ranked: RankedProblem) -> FloatArray:

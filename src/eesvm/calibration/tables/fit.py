@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.validation import FloatArray, InputError, check_number, row_blocks
+from eesvm._support.validation import NOT_FIRED, FloatArray, InputError, check_number, row_blocks
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.tables.score_table import ScoreTable
@@ -49,8 +49,8 @@ class RowScores:
 
     scores: FloatArray  # the highest calibrated score
     accepted: NDArray[np.bool_]  # whether any exemplar scores the row above its threshold
-    exemplars: NDArray[np.intp]  # whose calibrated score is the highest
-    margins: FloatArray  # the score of that exemplar minus its threshold
+    exemplars: NDArray[np.intp]  # whose calibrated score is the highest; -1 where no exemplar that matters scored it
+    margins: FloatArray  # the score of that exemplar minus its threshold, -inf where there is none
 
 
 def fit_table(table: ScoreTable, calibrator: JointCalibrator, across_groups: bool = False) -> CalibrationProblem:
@@ -59,14 +59,33 @@ def fit_table(table: ScoreTable, calibrator: JointCalibrator, across_groups: boo
     Parameters
     ----------
     table : scores with a label for every row.
-    calibrator : its bounds on thresholds hold; its `exemplar_groups` are not used.
+    calibrator : its bounds on thresholds and its `detector_cost` hold; its `exemplar_groups` are not used.
     across_groups : an exemplar does not cover the windows of its own group.
     """
-    problem = table.problem(across_groups, calibrator.lower_thresholds, calibrator.upper_thresholds)
+    problem = table.problem(
+        across_groups, calibrator.lower_thresholds, calibrator.upper_thresholds, calibrator.detector_cost
+    )
+    _check_unscored(table, problem, calibrator)
     calibrator.fit_problem(problem)
+    calibrator.missing = table.missing
     calibrator.exemplar_names_ = table.exemplar_names
     calibrator.across_groups_ = across_groups
     return problem
+
+
+def _check_unscored(table: ScoreTable, problem: CalibrationProblem, calibrator: JointCalibrator) -> None:
+    """Name the rows of positives without any score, where the recall floor does not let them go."""
+    if table.missing != NOT_FIRED or calibrator.max_loss is not None or calibrator.min_precision is not None:
+        return
+    rows = table.unscored_positives()
+    floor = check_number(calibrator.min_recall, "min_recall", above=0, maximum=1)
+    if len(rows) and problem.spare_budget(floor) < 0:
+        shown = ", ".join(map(str, rows[:5])) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
+        which = f"row {shown} is a positive" if len(rows) == 1 else f"rows {shown} are positives"
+        raise InputError(
+            f"{which} without any score (rows count from 0), which no thresholds accept: leave out what has no score, "
+            f"or lower `min_recall`, now {floor:g}"
+        )
 
 
 def summarise_exemplars(problem: CalibrationProblem, thresholds: FloatArray) -> ExemplarSummary:
@@ -105,11 +124,15 @@ def score_rows(calibrator: JointCalibrator, scores: FloatArray) -> RowScores:
     scores : (n, E) of the rows.
     """
     exemplars = calibrator.assign(scores)
+    winning = scores[np.arange(len(scores)), exemplars]
+    is_there = winning > -np.inf  # NaN, where missing scores are allowed, is not either
+    with np.errstate(invalid="ignore"):
+        margins = winning - calibrator.thresholds_[exemplars]
     return RowScores(
         scores=calibrator.decision_function(scores),
         accepted=calibrator.predict(scores) == calibrator.classes_[1],
-        exemplars=exemplars,
-        margins=scores[np.arange(len(scores)), exemplars] - calibrator.thresholds_[exemplars],
+        exemplars=np.where(is_there, exemplars, -1),
+        margins=np.where(is_there, margins, margins.dtype.type(-np.inf)),
     )
 
 

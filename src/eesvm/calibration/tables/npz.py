@@ -30,18 +30,19 @@ def read_npz(
     group_column: str | None,
     columns: Sequence[str] | None,
     exclude: Sequence[str] = (),
+    missing: str = "refuse",
 ) -> RawTable:
     """The arrays of a .npz archive; the names of columns mean nothing here."""
     arrays = load_arrays(path, _ARRAYS)
     if "positive_scores" in arrays and "negative_scores" in arrays:
-        return _from_two_tables(arrays)
+        return _from_two_tables(arrays, missing)
     if "scores" not in arrays:
         raise InputError(
             "there must be arrays `positive_scores` and `negative_scores`, or `scores` and `labels`, "
             f"but there is {listed(list(arrays))}"
         )
     return RawTable(
-        scores=check_scores(arrays["scores"], "scores"),
+        scores=check_scores(arrays["scores"], "scores", missing),
         names=_npz_names(arrays),
         labels=arrays.get("labels"),
         without_labels=f"there is no array `labels`, only {listed(list(arrays))}",
@@ -52,10 +53,10 @@ def read_npz(
     )
 
 
-def _from_two_tables(arrays: dict[str, NDArray[Any]]) -> RawTable:
+def _from_two_tables(arrays: dict[str, NDArray[Any]], missing: str) -> RawTable:
     """Positives first, then negatives, as one table."""
-    positive = check_scores(arrays["positive_scores"], "positive_scores")
-    negative = check_scores(arrays["negative_scores"], "negative_scores")
+    positive = check_scores(arrays["positive_scores"], "positive_scores", missing)
+    negative = check_scores(arrays["negative_scores"], "negative_scores", missing)
     if positive.shape[1] != negative.shape[1]:
         raise InputError(
             "`positive_scores` and `negative_scores` must have one column per exemplar, "

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.archives import instead, listed
-from eesvm._support.validation import InputError
+from eesvm._support.validation import NOT_FIRED, OFFER, InputError
 from eesvm.calibration.tables.raw import RawTable, choose_columns, note_ids
 
 
@@ -23,6 +23,7 @@ def read_parquet(
     group_column: str | None,
     columns: Sequence[str] | None,
     exclude: Sequence[str] = (),
+    missing: str = "refuse",
 ) -> RawTable:
     """A parquet file with one numeric column per exemplar; only the columns that matter are read."""
     try:
@@ -31,7 +32,7 @@ def read_parquet(
     except ImportError:
         raise InputError("reading parquet needs pyarrow: pip install 'eesvm[parquet]'") from None
     try:
-        return _read(pyarrow.parquet.ParquetFile(path), label_column, group_column, columns, exclude)
+        return _read(pyarrow.parquet.ParquetFile(path), label_column, group_column, columns, exclude, missing)
     except InputError:
         raise
     except (pyarrow.ArrowException, OSError, ValueError) as error:  # ValueError: texts that are not UTF-8
@@ -40,14 +41,19 @@ def read_parquet(
 
 
 def _read(
-    file: Any, label_column: str, group_column: str | None, columns: Sequence[str] | None, exclude: Sequence[str]
+    file: Any,
+    label_column: str,
+    group_column: str | None,
+    columns: Sequence[str] | None,
+    exclude: Sequence[str],
+    missing: str,
 ) -> RawTable:
     header = [str(name) for name in file.schema_arrow.names]
     label, group, scores = choose_columns(header, label_column, group_column, columns, exclude)
     wanted = [header[j] for j in [*scores, label, group] if j is not None]
     table = file.read(columns=wanted)
     names = [header[j] for j in scores]
-    values = _numeric_columns(table, names)
+    values = _numeric_columns(table, names, missing)
     return RawTable(
         scores=values,
         names=names,
@@ -60,26 +66,32 @@ def _read(
     )
 
 
-def _numeric_columns(table: Any, names: list[str]) -> NDArray[Any]:
+def _numeric_columns(table: Any, names: list[str], missing: str) -> NDArray[Any]:
     """(n, E) float32 where every column is, else float64."""
     import pyarrow
 
     types = [table.schema.field(name).type for name in names]
     for name, kind in zip(names, types, strict=True):
-        if not (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)):
+        is_empty = pyarrow.types.is_null(kind) and missing == NOT_FIRED
+        if not (pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind) or is_empty):
             raise InputError(f"column {name!r} holds {kind} instead of numbers")
         column = table[name]
-        if column.null_count:
+        if column.null_count and missing != NOT_FIRED:
             row = column.is_null().to_pylist().index(True)
-            raise InputError(f"column {name!r} has {column.null_count} empty cells, the first in row {row}")
+            raise InputError(f"column {name!r} has {column.null_count} empty cells, the first in row {row}{OFFER}")
     narrow = all(pyarrow.types.is_float32(kind) or pyarrow.types.is_float16(kind) for kind in types)
     scores = np.empty((table.num_rows, len(names)), dtype=np.float32 if narrow else np.float64)
     for j, name in enumerate(names):
-        scores[:, j] = table[name].to_numpy()
-        bad = ~np.isfinite(scores[:, j])
+        # Integers with nulls come as floats with NaN; a column of nulls alone comes as objects.
+        scores[:, j] = table[name].to_numpy().astype(scores.dtype)
+        if missing == NOT_FIRED:
+            scores[np.isnan(scores[:, j]), j] = -np.inf
+        bad = ~np.isfinite(scores[:, j]) & ~(np.isneginf(scores[:, j]) & (missing == NOT_FIRED))
         if bad.any():
-            row = int(np.argmax(bad))
-            raise InputError(f"column {name!r} holds {int(bad.sum())} NaN or infinite scores, the first in row {row}")
+            row, offer = int(np.argmax(bad)), OFFER if np.isnan(scores[:, j]).any() else ""
+            raise InputError(
+                f"column {name!r} holds {int(bad.sum())} NaN or infinite scores, the first in row {row}{offer}"
+            )
     return scores
 
 

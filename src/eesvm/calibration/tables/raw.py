@@ -25,7 +25,7 @@ _FEW_ROWS = 20  # below it, whole numbers of which no two are alike are no surpr
 class RawTable:
     """What a file holds, before the parts are compared with each other."""
 
-    scores: NDArray[Any]
+    scores: NDArray[Any]  # -inf where one is missing
     names: list[str] | None = None
     labels: NDArray[Any] | None = None
     labels_name: str = "labels"
@@ -45,9 +45,9 @@ def note_ids(scores: NDArray[Any], names: Sequence[str]) -> list[str]:
     Those are identifiers more often than scores of detectors. A column counts the rows if its numbers only rise, only
     fall, or follow each other without a gap in some order. In a table of few rows nothing is noticed.
     """
-    if len(scores) < _FEW_ROWS:
-        return []
-    unique = {name: column for name, column in zip(names, scores.T, strict=True) if _are_unique(column)}
+    columns = (column[column > -np.inf] for column in scores.T)  # those that are not missing
+    named = [(name, column) for name, column in zip(names, columns, strict=True) if len(column) >= _FEW_ROWS]
+    unique = {name: column for name, column in named if _are_unique(column)}
     counting = [name for name, column in unique.items() if _counts_rows(column)]
     if counting:
         raise InputError(

@@ -1,7 +1,8 @@
 """Score tables: rows are windows (or messages, transactions, ...), columns are exemplars (or rules, detectors, ...).
 
 In: a .npz, .csv, .csv.gz, .tsv or .parquet file. Out: `ScoreTable`, whose arrays agree with each other and hold nothing
-but finite numbers, or one `InputError` sentence that names the file, the place in it and what is wrong there.
+but finite numbers, and -inf for missing scores where those are allowed; or one `InputError` sentence that names the
+file, the place in it and what is wrong there.
 Not here: pickles, which can run code from the file; guesses about which column is the label.
 """
 
@@ -18,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from eesvm._support.archives import check_readable, listed
 from eesvm._support.files import atomic_write
-from eesvm._support.validation import FloatArray, InputError, check_weights
+from eesvm._support.validation import MISSING, FloatArray, InputError, check_choice, check_weights
 from eesvm.calibration.calibrators.joint import own_image_pairs
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.tables.npz import read_npz
@@ -43,6 +44,7 @@ class ScoreTable:
 
     `forbidden` has one row per *positive* window, in the order of the rows: True where acceptance by that exemplar does
     not count as coverage. `exemplar_names` is None where the file names no columns; `notes` says what was left unused.
+    With `missing="not-fired"`, a score of -inf or NaN is one that is missing.
     """
 
     scores: FloatArray  # (n, E)
@@ -53,6 +55,7 @@ class ScoreTable:
     weights: NDArray[np.float64] | None = None  # (n,)
     forbidden: NDArray[np.bool_] | None = None  # (n_positives, E)
     notes: tuple[str, ...] = ()
+    missing: str = "refuse"  # or "not-fired", see `CalibrationProblem`
 
     def __post_init__(self) -> None:
         n, n_exemplars = self.scores.shape
@@ -142,11 +145,17 @@ class ScoreTable:
         within = own_image_pairs(self.groups, self.exemplar_groups, self.labels == 1, self.n_exemplars)
         return within if self.forbidden is None or within is None else within | self.forbidden
 
+    def unscored_positives(self) -> NDArray[np.intp]:
+        """Rows, from 0, of the positives for which all scores are missing: no thresholds accept them."""
+        is_positive = np.zeros(self.n_rows, dtype=bool) if self.labels is None else self.labels == 1
+        return np.flatnonzero(is_positive & ~(self.scores > -np.inf).any(axis=1))
+
     def problem(
         self,
         across_groups: bool = False,
         lower_thresholds: ArrayLike | None = None,
         upper_thresholds: ArrayLike | None = None,
+        detector_cost: ArrayLike | None = None,
     ) -> CalibrationProblem:
         """The calibration problem that this table poses; every row needs a label.
 
@@ -154,6 +163,7 @@ class ScoreTable:
         ----------
         across_groups : an exemplar does not cover the windows of its own group.
         lower_thresholds, upper_thresholds : (E,) bounds on the thresholds, see `CalibrationProblem`.
+        detector_cost : a number or (E,), what it costs to use an exemplar, see `CalibrationProblem`.
         """
         if self.labels is None:
             raise InputError("a calibration problem needs a label for every row")
@@ -169,6 +179,8 @@ class ScoreTable:
             self.forbidden_pairs(across_groups),
             lower_thresholds,
             upper_thresholds,
+            self.missing,
+            detector_cost,
         )
 
 
@@ -180,6 +192,7 @@ def read_score_table(
     require_labels: bool = True,
     columns: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
+    missing: str = "refuse",
 ) -> ScoreTable:
     """The score table in `path`; the end of its name says the format.
 
@@ -197,14 +210,17 @@ def read_score_table(
         those of labels and groups. A .npz without `exemplar_names` must have as many columns, in that order. In the
         other formats a column that counts the rows is refused unless it is named here.
     exclude : names of columns that are no scores, such as identifiers.
+    missing : "refuse" (the default) refuses cells without a score. "not-fired" takes them for exemplars that did not
+        fire: empty cells, NaN, NA, N/A, null, none, "-" and -inf; they become -inf.
     """
+    check_choice(missing, "missing", MISSING)
     file = Path(path)
     columns = None if columns is None else [name for name in columns if name not in exclude]
     try:
         check_readable(file)
         reader = _READERS[_suffix(file)]
-        raw = reader(file, label_column, group_column, columns, exclude)
-        table = _assemble(raw, positive_label, require_labels)
+        raw = reader(file, label_column, group_column, columns, exclude, missing)
+        table = _assemble(raw, positive_label, require_labels, missing)
         if columns is None:
             return _without(table, exclude) if reader is read_npz and exclude else table
         return _choose(table, columns)
@@ -223,7 +239,9 @@ def write_score_table(path: str | os.PathLike[str], table: ScoreTable) -> None:
     if Path(path).suffix != ".npz":
         raise InputError(f"a score table is written as .npz, got {path}")
     names = None if table.exemplar_names is None else np.array(table.exemplar_names, dtype=np.str_)
-    arrays = {field.name: getattr(table, field.name) for field in fields(table) if field.name != "notes"}
+    arrays = {
+        field.name: getattr(table, field.name) for field in fields(table) if field.name not in ("notes", "missing")
+    }
     arrays = {name: value for name, value in (arrays | {"exemplar_names": names}).items() if value is not None}
     for name, array in arrays.items():
         if array.dtype.hasobject:
@@ -241,7 +259,7 @@ def _suffix(path: Path) -> str:
     raise InputError(f"{kind} is not one of {', '.join(_READERS)}")
 
 
-def _assemble(raw: RawTable, positive_label: object, require_labels: bool) -> ScoreTable:
+def _assemble(raw: RawTable, positive_label: object, require_labels: bool, missing: str) -> ScoreTable:
     """Check and type what the file held."""
     for count, noun in zip(raw.scores.shape, ("rows", "columns"), strict=True):
         if count == 0:
@@ -257,6 +275,7 @@ def _assemble(raw: RawTable, positive_label: object, require_labels: bool) -> Sc
         if require_labels:
             raise
         notes += [] if raw.labels is None else [f"the labels are not used: {error}"]
+    notes += _missing_notes(raw)
     weights = None if raw.weights is None else check_weights(raw.weights, len(raw.scores), "weights", allow_zero=True)
     return ScoreTable(
         scores=raw.scores,
@@ -267,6 +286,7 @@ def _assemble(raw: RawTable, positive_label: object, require_labels: bool) -> Sc
         weights=weights,
         forbidden=raw.forbidden if labels is not None else None,
         notes=tuple(notes),
+        missing=missing,
     )
 
 
@@ -298,6 +318,24 @@ def _binary_labels(values: NDArray[Any], raw: RawTable, positive_label: object, 
         if not any(set(found) <= pair for pair in _BINARY_PAIRS):
             raise InputError(f"`{name}` holds the labels {listed(found)}: say which one is positive (--positive-label)")
     return np.array([text == positive for text in texts], dtype=np.int8)[codes]
+
+
+def _missing_notes(raw: RawTable) -> list[str]:
+    """How many scores are missing, and rows that have none."""
+    is_missing = np.isneginf(raw.scores)
+    n_missing = int(is_missing.sum())
+    if n_missing == 0:
+        return []
+    notes = [f"{n_missing:,} of {is_missing.size:,} scores are missing and count as not fired"]
+    empty = np.flatnonzero(is_missing.all(axis=1))
+    if len(empty):
+        which = (
+            "1 row has no score at all and is"
+            if len(empty) == 1
+            else f"{len(empty):,} rows have no score at all and are"
+        )
+        notes.append(f"{which} never accepted, the first in {raw.place(int(empty[0]))}")
+    return notes
 
 
 def _label_text(value: object) -> str:

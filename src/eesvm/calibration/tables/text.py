@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.archives import MAGIC, instead, listed
-from eesvm._support.validation import InputError
+from eesvm._support.validation import NOT_FIRED, OFFER, InputError
 from eesvm.calibration.tables.raw import RawTable, choose_columns, note_ids
 
+_MISSING = ("", "-", "na", "n/a", "nan", "-nan", "none", "null", "-inf", "-infinity")  # how tables say so, in any case
 _HEADER_LIMIT = 1 << 26  # characters of a header line; a file without line ends must not be read whole to find out
 
 
@@ -34,18 +35,19 @@ def read_delimited(
     group_column: str | None,
     columns: Sequence[str] | None,
     exclude: Sequence[str] = (),
+    missing: str = "refuse",
 ) -> RawTable:
     """A text table with a header; numbers are read by numpy, and only a table that it refuses is read again slowly."""
     _check_text(path)
     try:
         with _open_text(path) as handle:
-            layout = _read_layout(handle, path, label_column, group_column, columns, exclude)
+            layout = _read_layout(handle, path, label_column, group_column, columns, exclude, missing)
             cells = _read_cells(handle, layout)
     except UnicodeDecodeError as error:
         raise InputError(f"it is not UTF-8 text (byte {error.start} of a block: {error.reason})") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"the compressed data is damaged ({error})") from None
-    if cells is None or cells.shape[1] != len(layout.header) or not np.isfinite(cells).all():
+    if cells is None or cells.shape[1] != len(layout.header) or layout.is_bad(cells).any():
         _explain(path, layout, cells)
     scores = cells[:, layout.scores]
     names = [layout.header[j] for j in layout.scores]
@@ -71,6 +73,7 @@ class _Layout:
     scores: list[int]
     label: int | None
     group: int | None
+    missing: str = "refuse"
 
     def __post_init__(self) -> None:
         self.codes: dict[int, dict[str, int]] = {j: {} for j in (self.label, self.group) if j is not None}
@@ -81,13 +84,25 @@ class _Layout:
         def encode(codes: dict[str, int]) -> Callable[[str], float]:
             return lambda cell: codes.setdefault(cell.strip(), len(codes))
 
-        return {j: encode(codes) for j, codes in self.codes.items()} | {j: lambda cell: 0.0 for j in self.ignored()}
+        found = {j: encode(codes) for j, codes in self.codes.items()} | {j: lambda cell: 0.0 for j in self.ignored()}
+        return found | (dict.fromkeys(self.scores, _score) if self.missing == NOT_FIRED else {})
+
+    def is_bad(self, cells: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Cells that are neither numbers nor missing where that is allowed."""
+        return ~np.isfinite(cells) & ~(np.isneginf(cells) & (self.missing == NOT_FIRED))
 
     def ignored(self) -> set[int]:
         return set(range(len(self.header))) - set(self.scores) - self.codes.keys()
 
     def texts(self, column: int, cells: NDArray[np.float64]) -> NDArray[Any]:
         return np.array(list(self.codes[column]), dtype=np.str_)[cells[:, column].astype(np.intp)]
+
+
+def _score(cell: str) -> float:
+    """For numpy: the number in a cell, -inf where it is missing."""
+    if "_" in cell:
+        raise ValueError
+    return -math.inf if cell.strip().casefold() in _MISSING else float(cell)
 
 
 def _check_text(path: Path) -> None:
@@ -117,6 +132,7 @@ def _read_layout(
     group_column: str | None,
     columns: Sequence[str] | None,
     exclude: Sequence[str],
+    missing: str,
 ) -> _Layout:
     """Read the first line, and settle which of its columns is what."""
     line = handle.readline(_HEADER_LIMIT)
@@ -127,7 +143,7 @@ def _read_layout(
     delimiter = _delimiter(path, line)
     header = [name.strip() for name in next(csv.reader([line], delimiter=delimiter))]
     label, group, scores = choose_columns(header, label_column, group_column, columns, exclude)
-    return _Layout(header, delimiter, scores, label, group)
+    return _Layout(header, delimiter, scores, label, group, missing)
 
 
 def _delimiter(path: Path, line: str) -> str:
@@ -171,7 +187,8 @@ def _line_of(path: Path, delimiter: str, row: int) -> str:
 
 def _explain(path: Path, layout: _Layout, cells: NDArray[np.float64] | None) -> NoReturn:
     """Find the first cell or row that made the table unusable, and say on which line it is."""
-    n_bad = 0 if cells is None else int((~np.isfinite(cells)).sum())
+    bad = None if cells is None else layout.is_bad(cells)
+    n_bad = 0 if bad is None else int(bad.sum())
     with _open_text(path) as handle:
         reader = csv.reader(handle, delimiter=layout.delimiter)
         next(reader)
@@ -189,13 +206,17 @@ def _check_row(row: list[str], layout: _Layout, line: int, n_bad: int) -> None:
         raise InputError(f"line {line} has {len(row)} cells where the header has {len(layout.header)}")
     for j in layout.scores:
         where = f"line {line}, column {layout.header[j]!r}"
+        is_missing = row[j].strip().casefold() in _MISSING
+        if is_missing and layout.missing == NOT_FIRED:
+            continue
+        offer = OFFER if is_missing and "inf" not in row[j].casefold() else ""
         try:
             if "_" in row[j]:  # Python reads 1_000 as a number; tables do not write numbers so
                 raise ValueError
             number = float(row[j])
         except ValueError:
             shown = row[j] if len(row[j]) <= 40 else row[j][:40] + "..."
-            raise InputError(f"{where}: {shown!r} is not a number") from None
+            raise InputError(f"{where}: {shown!r} is not a number{offer}") from None
         if not math.isfinite(number) and n_bad:
             noun = "score is" if n_bad == 1 else "scores are"
-            raise InputError(f"{n_bad} {noun} NaN or infinite, the first in {where}")
+            raise InputError(f"{n_bad} {noun} NaN or infinite, the first in {where}{offer}")

@@ -20,8 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from eesvm._support.tables import markdown_table
 from eesvm._support.validation import (
+    MISSING,
     FloatArray,
     InputError,
+    check_choice,
     check_finite,
     check_groups,
     check_labels,
@@ -149,6 +151,7 @@ def compare_calibrators(
     random_state: int = 0,
     n_jobs: int | None = None,
     pos_label: Any = None,
+    missing: str = "refuse",
 ) -> WindowTables:
     """Fit every calibrator on training windows and compare them on test windows.
 
@@ -167,8 +170,10 @@ def compare_calibrators(
     confidence : of the intervals.
     random_state, n_jobs : seeds everything that draws; threads, which change nothing in the result.
     pos_label : the label of the positives. Default: 1 beside 0 or -1, and True; other labels need it.
+    missing : what missing scores mean, see `ScoreCalibrator`.
     """
-    is_known, is_positive = _check_tables(S_train, y_train, S_test, y_test, pos_label)
+    check_choice(missing, "missing", MISSING)
+    is_known, is_positive = _check_tables(S_train, y_train, S_test, y_test, pos_label, missing)
     _check_images(groups_train, exemplar_groups)
     judge = _Judge(is_positive, groups_test, n_resamples, confidence, random_state)
     calibrators: dict[str, ScoreCalibrator] = {
@@ -177,6 +182,8 @@ def compare_calibrators(
         Method.ISOTONIC: IsotonicCalibrator(n_jobs=n_jobs),
         Method.AFFINE: AffineCalibrator(random_state=random_state),
     }
+    for calibrator in calibrators.values():
+        calibrator.missing = missing
     ranked = {
         name: judge.rank(each.fit(S_train, is_known).decision_function(S_test)) for name, each in calibrators.items()
     }
@@ -193,6 +200,7 @@ def compare_calibrators(
         progress=progress,
         random_state=random_state,
         n_jobs=n_jobs,
+        missing=missing,
     )
     comparisons = [judge.compare(OWN_IMAGE, joint.fit(S_train, is_known), S_test, ranked)]
     if exemplar_groups is not None:
@@ -253,7 +261,7 @@ class _Judge:
         rows[Method.JOINT_SIGMOID] = self._row(Method.JOINT_SIGMOID, with_sigmoid, recall)
         scores = {name: each.scores for name, each in ranked.items()}
         scores |= {
-            Method.JOINT: (np.asarray(S_test) - joint.thresholds_).max(axis=1),
+            Method.JOINT: joint.tie_breaker(check_table(S_test, "S_test", joint.missing)).max(axis=1),
             Method.JOINT_SIGMOID: with_sigmoid.scores,
         }
         names = [str(name) for name in Method if name in rows]
@@ -281,10 +289,10 @@ class _Judge:
 
 
 def _check_tables(
-    S_train: Any, y_train: Any, S_test: Any, y_test: Any, pos_label: Any
+    S_train: Any, y_train: Any, S_test: Any, y_test: Any, pos_label: Any, missing: str
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which training and test windows are positive, once both tables are known to fit together."""
-    train, test = check_table(S_train, "S_train"), check_table(S_test, "S_test")
+    train, test = check_table(S_train, "S_train", missing), check_table(S_test, "S_test", missing)
     if train.shape[1] != test.shape[1]:
         raise InputError(
             "`S_train` and `S_test` must have one column per exemplar, "

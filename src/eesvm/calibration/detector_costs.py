@@ -1,0 +1,39 @@
+"""The cost of using an exemplar as one more negative, so that every search and every proof knows it already.
+
+In: a `CalibrationProblem` with `detector_cost`. Out: the same problem without, in which every exemplar that costs
+something has a negative of that weight: it scores +inf under its own exemplar, and is missing under all others. It is
+accepted exactly when its exemplar is in use (docs/maths.md, section 9). Thresholds are to be made by the original.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm.calibration.problem import CalibrationProblem
+
+
+def costs_as_negatives(problem: CalibrationProblem, price: float = 0.0) -> CalibrationProblem:
+    """The problem with negatives for the exemplars that cost something.
+
+    `price` is added to what each costs, but for those that an upper threshold keeps in use.
+    """
+    costs = problem.detector_cost + np.where(problem.upper_thresholds < np.inf, 0.0, price)
+    paid = np.flatnonzero(costs > 0)
+    if len(paid) == 0:
+        return problem
+    rows = np.full((len(paid), problem.n_exemplars), -np.inf, dtype=problem.negative_scores.dtype)
+    rows[np.arange(len(paid)), paid] = np.inf
+    extended = copy.copy(problem)
+    extended.negative_scores = np.concatenate([problem.negative_scores, rows])
+    extended.negative_weights = np.concatenate([problem.negative_weights, costs[paid]])
+    extended.detector_cost = np.zeros(problem.n_exemplars)
+    return extended
+
+
+def weights_without_price(problem: CalibrationProblem, price: float) -> NDArray[np.float64]:
+    """Weights of the negatives of `costs_as_negatives(problem, price)`, less the price."""
+    costs = problem.detector_cost + np.where(problem.upper_thresholds < np.inf, 0.0, price)
+    return np.concatenate([problem.negative_weights, problem.detector_cost[costs > 0]])

@@ -1,0 +1,105 @@
+"""At most so many exemplars in use: the problem with a price on each.
+
+In: a `CalibrationProblem` and `max_detectors`. Out: `PricedProblem`, for searches. A price on every exemplar in use,
+paid back for as many as are allowed, makes no solution dearer than it is; how good the bounds are depends on it
+(docs/maths.md, section 9).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._support.validation import InputError, check_number
+from eesvm.calibration.anytime import Run
+from eesvm.calibration.detector_costs import costs_as_negatives
+from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.ranks import RankedProblem, rank
+from eesvm.calibration.search.detector_limit import DetectorLimit
+from eesvm.calibration.units import common_unit
+
+_TRIAL_NODES, _TRIAL_SHARE = 16, 0.1  # boxes, and share of the time that is left, for the trial of a price
+
+
+@dataclass(frozen=True)
+class PricedProblem:
+    """A problem whose detector costs are negatives, each with a price on top where the number is limited."""
+
+    extended: CalibrationProblem
+    ranked: RankedProblem
+    limit: DetectorLimit
+    price: float
+
+    @property
+    def unit(self) -> Fraction | None:
+        return common_unit(self.extended.negative_weights)
+
+    @property
+    def fixed_weights(self) -> NDArray[np.float64]:
+        """Weights of the negatives that every solution accepts."""
+        return np.asarray(self.extended.negative_weights[self.extended.forced()])
+
+    @property
+    def paid_back(self) -> Fraction:
+        """The price for as many exemplars as may be in use besides those that are in any case."""
+        return Fraction(self.price) * self.limit.most
+
+
+def priced_problem(
+    problem: CalibrationProblem,
+    min_recall: float | None,
+    max_detectors: int | None,
+    scale: float,
+    n_jobs: int | None = None,
+) -> PricedProblem:
+    """Rank a problem with a price that makes the limit about as scarce as `scale`, a loss."""
+    n_always = int((problem.upper_thresholds < np.inf).sum())
+    price, limit = 0.0, DetectorLimit.none(problem.n_exemplars)
+    if max_detectors is not None and max_detectors < problem.n_exemplars:
+        price = _price(problem, scale / max_detectors)
+        limit = DetectorLimit(max_detectors - n_always, price, problem.upper_thresholds == np.inf)
+    extended = costs_as_negatives(problem, price)
+    ranked = rank(extended, min_recall, n_jobs)
+    return PricedProblem(extended, ranked, limit, price)
+
+
+def check_max_detectors(problem: CalibrationProblem, max_detectors: int | None) -> None:
+    """A whole number from the exemplars that bounds keep in use to all of them."""
+    if max_detectors is None:
+        return
+    check_number(max_detectors, "max_detectors", minimum=1, integer=True)
+    if max_detectors > problem.n_exemplars:
+        raise InputError(
+            f"`max_detectors` must be <= {problem.n_exemplars}, the number of exemplars, got {max_detectors}"
+        )
+    n_always = int((problem.upper_thresholds < np.inf).sum())
+    if max_detectors < n_always:
+        raise InputError(
+            f"`max_detectors` must be >= {n_always}, the exemplars that `upper_thresholds` keep in use, "
+            f"got {max_detectors}"
+        )
+
+
+def _price(problem: CalibrationProblem, wanted: float) -> float:
+    """About `wanted`, and a whole number of units of the losses, which stay whole numbers of units then."""
+    unit = common_unit(costs_as_negatives(problem).negative_weights)
+    if unit:
+        return float(max(1, round(Fraction(wanted) / unit)) * unit)
+    return wanted if 0 < wanted < math.inf else 1.0
+
+
+def total_weight(problem: CalibrationProblem) -> float:
+    """A loss that no thresholds exceed."""
+    return math.fsum(problem.negative_weights) * (1 + 1e-9) + math.fsum(problem.detector_cost) * (1 + 1e-9)
+
+
+def trial_run(run: Run) -> Run:
+    """A short run, to see what a price is worth; Ctrl-C and the limits of `run` hold for it, too."""
+    left = None if run.time_limit is None else max(0.0, run.time_limit - run.seconds)
+    trial = Run(None if left is None else _TRIAL_SHARE * left, min(_TRIAL_NODES, run.node_limit or _TRIAL_NODES))
+    trial.is_interrupted = run.is_interrupted
+    return trial

@@ -1,0 +1,97 @@
+"""The least loss at a recall floor with few exemplars in use.
+
+In: a `CalibrationProblem`, a floor and `max_detectors`. Out: levels, a status and a certificate. First the search for
+recall finds exemplars that reach the floor at all, or proves that there are none; then prices on exemplars are tried,
+and the one with the best bound is searched to the end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._support.threads import workers
+from eesvm._support.validation import FloatArray, InputError
+from eesvm.calibration.anytime import Run
+from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.few_detectors import PricedProblem, priced_problem, total_weight, trial_run
+from eesvm.calibration.goal import RecallGoal
+from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, spare_budget, thresholds_to_levels
+from eesvm.calibration.recall import most_recall
+from eesvm.calibration.search.limited_search import LimitedSearch
+
+_FACTORS = (0.01, 0.5, 1.0, 2.0)  # of the loss over the number of exemplars: prices to try; the first is for solutions
+
+_Found = tuple[RankedProblem, Run, NDArray[np.int32], str, dict[str, Any], str, float, Certificate]
+
+
+def least_loss_with_few(
+    problem: CalibrationProblem,
+    run: Run,
+    min_recall: float,
+    max_detectors: int,
+    start: FloatArray | None,
+    random_state: int,
+    n_jobs: int | None,
+) -> _Found:
+    """Search; returns what makes up a result."""
+    with run.patient_with_interrupts():
+        thresholds = _reach_floor(problem, run, min_recall, max_detectors, start, random_state, n_jobs)
+        best: tuple[float, float] | None = None
+        for factor in _FACTORS:
+            scale = factor * problem.loss(thresholds)
+            priced = priced_problem(problem, min_recall, max_detectors, scale, n_jobs)
+            trial = trial_run(run)
+            search, levels, _ = _search(problem, priced, trial, thresholds, random_state, n_jobs)
+            thresholds = levels_to_thresholds(problem, priced.ranked.delta, levels)
+            if best is None or trial.lower_bound > best[0]:
+                best = trial.lower_bound, scale
+            if run.is_out_of_time():
+                break
+        assert best is not None
+        priced = priced_problem(problem, min_recall, max_detectors, best[1], n_jobs)
+        search, levels, status = _search(problem, priced, run, thresholds, random_state, n_jobs)
+    certificate = search.proof.certificate(priced.extended, priced.ranked, min_recall, search.quantum, priced.price)
+    return priced.ranked, run, levels, status, search.statistics, "exact", min_recall, certificate
+
+
+def _reach_floor(
+    problem: CalibrationProblem,
+    run: Run,
+    min_recall: float,
+    max_detectors: int,
+    start: FloatArray | None,
+    random_state: int,
+    n_jobs: int | None,
+) -> FloatArray:
+    """Thresholds that keep the limit and reach the floor; an `InputError` where there are none, or none were found."""
+    enough = spare_budget(problem, min_recall)
+    goal = RecallGoal(max_loss=total_weight(problem))
+    first = Run(run.time_limit, run.node_limit)
+    result = most_recall(problem, goal, first, start, random_state, n_jobs, max_detectors, enough)
+    run.is_interrupted |= first.is_interrupted
+    if not problem.is_feasible(result.thresholds, min_recall):
+        found = "reach" if result.status == "optimal" else "were found that reach"
+        raise InputError(
+            f"no {max_detectors} exemplars {found} a recall of {min_recall:g}: the most is {result.recall:.6g}; raise "
+            "`max_detectors` or lower `min_recall`"
+        )
+    return result.thresholds
+
+
+def _search(
+    problem: CalibrationProblem,
+    priced: PricedProblem,
+    run: Run,
+    start: FloatArray,
+    random_state: int,
+    n_jobs: int | None,
+) -> tuple[LimitedSearch, NDArray[np.int32], str]:
+    run.offset = priced.ranked.fixed_loss - float(priced.paid_back)
+    with workers(n_jobs) as threads:
+        search = LimitedSearch(priced.ranked, run, priced.unit, threads, random_state, priced.limit)
+        levels, status = search.search(thresholds_to_levels(problem, priced.ranked.delta, start))
+    return search, levels, status
