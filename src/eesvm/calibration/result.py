@@ -47,6 +47,13 @@ class CalibrationResult:
     max_detectors: int | None = None  # how many exemplars may be in use
     recall_bound: float = 1.0  # no thresholds within the budget, or at the precision, have more recall
 
+    def __repr__(self) -> str:
+        """One line: the arrays are for programs."""
+        found = f"loss {self.loss:g}, lower bound {self.lower_bound:g}"
+        if self.goal is not None:
+            found = f"recall {self.recall:.4g}, at most {self.recall_bound:.4g}, loss {self.loss:g}"
+        return f"CalibrationResult({self.status}, {found}, {len(self.thresholds)} thresholds, method {self.method})"
+
     @property
     def goal(self) -> RecallGoal | None:
         """What was asked for where it was recall, else None."""

@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="eesvm",
         description="Set the thresholds of many detectors that are OR-ed together, and prove how good they are.",
-        epilog="Try `eesvm demo -o demo`, or `eesvm VERB --help` for an example of each verb.",
+        epilog="Try `eesvm demo --scores -o demo`, or `eesvm VERB --help` for an example of each verb.",
     )
     parser.add_argument("--version", action="version", version=f"eesvm {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)

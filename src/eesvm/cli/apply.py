@@ -35,7 +35,8 @@ columns of the output:
   margin          the score of that exemplar minus its threshold, in the units of its column
                   Where no exemplar in use has a score for the row, these three are empty.
 
-Columns of .csv and .parquet files are found by their names, in any order; others are ignored.
+Columns of .csv and .parquet files are found by their names, in any order; others are ignored. A calibration of an .npz
+table has no names: there columns are taken in their order. `accepted` follows the thresholds, not 0.5 of a probability.
 
 example:
   eesvm apply calibrated new_scores.csv -o decisions.csv
@@ -60,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     table = _read(arguments, calibrator)
     for note in table.notes:
         screen.note(note)
+    if calibrator.exemplar_names_ is None and table.exemplar_names is not None:
+        screen.note(f"the calibration has no names of columns; those of {arguments.scores} are taken in their order")
     _note_units(calibrator, table, screen)
     rows = score_rows(calibrator.set_params(missing=table.missing), table.scores)
     with _open_output(arguments.output) as handle:

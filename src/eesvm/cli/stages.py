@@ -39,8 +39,9 @@ def stage_bar(quiet: bool) -> Iterator[StageProgress | None]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("left"),
+        TextColumn("gone,"),
         TimeRemainingColumn(),
+        TextColumn("left"),
     )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("", total=None)

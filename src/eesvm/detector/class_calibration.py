@@ -142,8 +142,10 @@ def _fit(
         calibrator = IsotonicCalibrator(n_jobs=n_jobs)
     elif name == "affine":
         calibrator = AffineCalibrator(random_state=random_state)
-    else:
+    elif name == "none":
         calibrator = Uncalibrated()
+    else:
+        raise InputError(f"`calibrators` must be names of calibrators that are fitted to scores, got {name!r}")
     return calibrator.fit(table.scores, table.labels)
 
 
