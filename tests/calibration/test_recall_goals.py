@@ -381,6 +381,17 @@ def test_odd_weights_with_few_detectors():
     assert solved > 30
 
 
+def test_weights_with_more_digits_than_there_are_quanta():
+    """Their sums are exact in float64, but not in the quanta of a search: claims have a tolerance."""
+    random = np.random.default_rng(0)
+    for _ in range(100):
+        weights = [random.random() / 2 + 0.5, 0.25, 0.125]
+        scores = random.integers(0, 4, (7, 2)) * 1.0
+        problem = CalibrationProblem(scores[:4], scores[4:], negative_weights=weights)
+        result = solve(problem, n_jobs=1, min_recall=float(random.choice([1, 0.5, 0.3])))
+        assert verify(problem, result).is_valid
+
+
 def test_sums_that_are_rounded_are_within_the_budget():
     problem = CalibrationProblem([[1.0], [3.0]], [[2.0], [2.0], [0.0]], negative_weights=[0.1, 0.2, 1.0])
     assert solve(problem, max_loss=0.3).recall == 1.0  # 0.1 + 0.2 is a little more

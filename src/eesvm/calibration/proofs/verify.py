@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -72,11 +73,16 @@ def verify(problem: CalibrationProblem, result: CalibrationResult) -> Verificati
 
 
 def _slack(problem: CalibrationProblem, result: CalibrationResult, loss: float) -> float:
-    """What a claim may be beside the truth: nothing where sums of weights, costs and prices are exact."""
+    """What a claim may be beside the truth: nothing where sums of weights, costs and prices are exact, also in quanta.
+
+    Weights with more digits than a search has quanta (2**50 for all of them) are blurred by it, as rounded sums are.
+    """
     price = getattr(result.certificate, "detector_price", 0.0) if result.max_detectors is not None else 0.0
     is_price = isinstance(price, int | float | np.floating) and 0 <= price < math.inf
     extended = costs_as_negatives(problem, float(price) if is_price else 0.0)
-    return 0.0 if common_unit(extended.negative_weights) is not None else TOLERANCE * loss
+    weights, unit = extended.negative_weights, common_unit(extended.negative_weights)
+    is_coarse = unit is not None and Fraction(math.fsum(weights)) * 2 * (len(weights) + 1) <= unit * 2**49
+    return 0.0 if is_coarse else TOLERANCE * loss
 
 
 def _check_thresholds(problem: CalibrationProblem, result: CalibrationResult, problems: list[str]) -> FloatArray:
