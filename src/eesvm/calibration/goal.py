@@ -72,7 +72,13 @@ class RecallGoal:
             check_number(self.min_precision, "min_precision", above=0, maximum=1)
 
     def allowance(self, problem: CalibrationProblem, is_proof: bool = False) -> Allowance:
-        """What solutions may pay. For proofs it is wider where sums of weights are rounded, for searches narrower."""
+        """What solutions may pay.
+
+        Parameters
+        ----------
+        problem : whose weights count.
+        is_proof : whether a proof asks: then it is wider where sums of weights are rounded, for searches narrower.
+        """
         total = int(problem.recall_units[~problem.orphans()].sum())
         if self.max_loss is not None:
             base, rate = Fraction(float(self.max_loss)) * _TOLERANCE, Fraction(0)
@@ -90,7 +96,13 @@ class RecallGoal:
         return Allowance(base, rate, total)
 
     def permits(self, problem: CalibrationProblem, thresholds: ArrayLike) -> bool:
-        """Whether the thresholds keep their bounds and the budget."""
+        """Whether thresholds keep their bounds and the budget.
+
+        Parameters
+        ----------
+        problem : whose weights count.
+        thresholds : (E,).
+        """
         if not problem.is_within_bounds(thresholds):
             return False
         covered = int(problem.recall_units[problem.covers(thresholds)].sum())

@@ -70,6 +70,7 @@ def calibrate_class(
     scores : of the class, from `score_class`.
     names : which to fit, see `CALIBRATORS`; "single-svm" needs none.
     options : of the calibration. Default: those of the default preset.
+    pooling : how many exemplars a detection's score is the mean of, where images left out judge. Default: the preset's.
     random_state : seeds the search and all that is drawn.
     n_jobs : threads; the result does not depend on it, unless `options.time_limit` ends the search.
     progress : called with a `Progress` during the search of the joint calibration.

@@ -105,8 +105,9 @@ class ShrunkenCalibrator(ScoreCalibrator):
     link_ : slope and centre of the sigmoid that makes a pooled score a probability.
     """
 
-    def __init__(self, pos_label: Any = None) -> None:
+    def __init__(self, pos_label: Any = None, missing: str = "refuse") -> None:
         self.pos_label = pos_label
+        self.missing = missing
 
     @classmethod
     def of(cls, scales: Scales, strength: float, link: tuple[float, float] = (1.0, 0.0)) -> ShrunkenCalibrator:
