@@ -3,7 +3,7 @@
 In: `CalibrationScores`, options, names. Out: fitted calibrators; and for the scores of new windows one score and one
 winning exemplar each (equation 1 of the paper; with `pooling` the mean of the few best calibrated scores, while the
 winner stays the best). "joint" and "joint-sigmoid" are one search, of which the first uses the thresholds alone.
-Redundant exemplars, which accept no positive under the joint thresholds, are left out there.
+Redundant exemplars, which have no threshold and accept nothing, are left out there.
 """
 
 from __future__ import annotations

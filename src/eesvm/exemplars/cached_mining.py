@@ -87,7 +87,7 @@ class CachedMining:
         return np.array([len(cache) for cache in self.caches])
 
     def _pieces(self) -> Iterator[tuple[int, F32, bool]]:
-        """(first row, rows, whether they end a round); a round ends after so many images, and with the last row."""
+        """(first row, rows, whether they end a round); a round ends after a number of images, and with the last row."""
         is_first = np.concatenate([[True], self.images[1:] != self.images[:-1]])
         ends = np.append(np.flatnonzero(is_first)[self.options.images_per_round :: self.options.images_per_round], 0)
         ends[-1] = self.negatives.shape[0]

@@ -67,7 +67,8 @@ def _calibration_facts(data: ReportData) -> Iterator[Fact]:
     note = "negative training windows that the joint thresholds accept; no thresholds accept fewer than"
     yield Fact("calibration loss", amount(loss), f"{note} {amount(bound)} ({proven})")
     n_redundant = sum(each.state == REDUNDANT for each in data.exemplars)
-    note = "the joint thresholds need them for no positive" + (", nor are they used for detection" * data.is_joint)
+    note = "they have no threshold and accept nothing: the positives are accepted without them"
+    note += "; they take no part in detection" * data.is_joint
     yield Fact("redundant exemplars", f"{n_redundant:,} of {len(data.exemplars):,}", note)
 
 
