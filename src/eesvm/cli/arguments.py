@@ -112,9 +112,7 @@ def names(text: str) -> list[str]:
 
 def add_annotations_argument(parser: argparse.ArgumentParser) -> None:
     """In which format a dataset is annotated."""
-    parser.add_argument(
-        "--annotations", choices=FORMATS, help="format of the annotations (default: found out by what is there)"
-    )
+    parser.add_argument("--annotations", choices=FORMATS, help="format of the annotations (default: auto-detected)")
 
 
 def add_unlabelled_argument(parser: argparse.ArgumentParser) -> None:

@@ -97,7 +97,7 @@ def add_parser(verbs: Parsers) -> None:
     add("--set", action="append", default=[], metavar="NAME=VALUE", help="any option by its dotted name; repeatable")
     add("--jobs", type=number(minimum=1, integer=True), metavar="N", help="processes and threads (default: all cores)")
     add("--cache", metavar="FOLDER", help="keep windows here (default: the one of `eesvm cache`)")
-    add("--no-cache", action="store_true", help="keep none; an interrupted run then proposes windows anew")
+    add("--no-cache", action="store_true", help="keep none; an interrupted run then proposes windows again")
     add("--strict", action="store_true", help="stop at the first annotation that is wrong")
     add("--quiet", action="store_true", help="print nothing but errors")
 
