@@ -70,6 +70,7 @@ PARTS = {
         "card",
         "files",
         "keys",
+        "training_inputs",
         "training_tasks",
         "image_stages",
         "class_stages",
