@@ -34,7 +34,7 @@ ROAD = (
 
 # The same inside three rooms: a part imports from parts before it.
 PARTS = {
-    "exemplars": ("rows", "scoring", "solver", "svms", "lda", "single_svm", "cached_mining", "mining", "files"),
+    "exemplars": ("rows", "scoring", "solver", "svms", "lda", "single_svm", "mining", "files"),
     "calibration": (
         "units",
         "problem",
