@@ -44,6 +44,7 @@ PARTS = {
         "anytime",
         "result",
         "ranks",
+        "quanta",
         "search",
         "proofs",
         "few_detectors",
