@@ -145,9 +145,12 @@ class CalibrationProblem:
         return any_accepts(self.positive_scores, self.check_thresholds(thresholds), self.forbidden)
 
     def loss(self, thresholds: ArrayLike) -> float:
-        """Total weight of the negatives that some exemplar accepts (equation 2), and the cost of those in use."""
-        accepted = float(self.negative_weights[self.accepts(thresholds)].sum())
-        return accepted + float(self.detector_cost[self.in_use(thresholds)].sum())
+        """Total weight of the negatives that some exemplar accepts (equation 2), and the cost of those in use.
+
+        It is the exact sum, rounded once to a float: no order of the windows changes it.
+        """
+        weights, costs = self.negative_weights[self.accepts(thresholds)], self.detector_cost[self.in_use(thresholds)]
+        return math.fsum(np.concatenate([weights, costs]).tolist())
 
     def in_use(self, thresholds: ArrayLike) -> NDArray[np.bool_]:
         """(E,) whether an exemplar can accept anything: its threshold is not +inf."""
