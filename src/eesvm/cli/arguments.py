@@ -125,13 +125,13 @@ def add_unlabelled_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def set_options(given: list[str]) -> dict[str, str]:
-    """Names and values of options that --set takes."""
+def set_options(given: list[str], flag: str = "--set") -> dict[str, str]:
+    """Names and values of options that --set takes, or another flag like it."""
     changes = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
-            raise UsageError(f"--set must be NAME=VALUE, got {text!r}")
+            raise UsageError(f"{flag} must be NAME=VALUE, got {text!r}")
         changes[name.strip()] = value
     return changes
 
