@@ -254,7 +254,7 @@ def _draw_one(
     (found,) = image.detections[row]
     winner = job.exemplars[found.exemplar]
     text = f"{found.class_name} {_score_text(found.score)}"
-    origin = f"{winner.image_id}, object {winner.index + 1}"
+    origin = winner.name
     laid = superimposed(pixels, found.box, winner)
     captions = (f"{found.image_id}\n{text}", f"winning exemplar\n{origin}", handed_text(image, row, handed))
     beside = panel(pixels, found.box, winner, handed, captions=captions)

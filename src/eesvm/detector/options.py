@@ -50,6 +50,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training.C": 1e-3,
         "training.positive_weight": 50.0,
         "training.prior": "class",
+        "training.mirror": False,
         "calibration.calibrator": "joint-sigmoid",
         "calibration.coverage": "across-images",
         "calibration.min_recall": 1.0,
@@ -64,6 +65,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training.C": 1e-4,
         "training.positive_weight": 50.0,
         "training.prior": None,
+        "training.mirror": False,
         "calibration.calibrator": "joint-sigmoid",
         "calibration.coverage": "own-image",
         "calibration.min_recall": 1.0,
@@ -126,6 +128,7 @@ class TrainingOptions:
     single_max_overlap: float = 0.3  # the same for the single SVM, as in R-CNN
     max_images: int | None = 2000  # random images that negatives come from; None: all
     own_image: bool = True  # whether an exemplar's own image gives negatives, too
+    mirror: bool = _preset("training.mirror")  # whether the mirror image of each object is an exemplar, too
 
     def __post_init__(self) -> None:
         check_choice(self.trainer, "training.trainer", TRAINERS)
@@ -137,6 +140,7 @@ class TrainingOptions:
         check_number(self.single_max_overlap, "training.single_max_overlap", minimum=0, maximum=1)
         _check_optional(self.max_images, "training.max_images", minimum=1, integer=True)
         check_choice(self.own_image, "training.own_image", (True, False))
+        check_choice(self.mirror, "training.mirror", (True, False))
         if self.prior is not None and self.trainer == "lda":
             raise InputError("`training.prior` must be none with the trainer lda, which has no prior")
 

@@ -5,11 +5,13 @@ detections, how good those are where the truth is known, and files.
 """
 
 from eesvm.transfer.inheritance import Agreement, TransferredAnnotation, annotate, transfer, transfer_consensus
+from eesvm.transfer.mirroring import mirrored
 
 __all__ = [
     "Agreement",
     "TransferredAnnotation",
     "annotate",
+    "mirrored",
     "transfer",
     "transfer_consensus",
 ]

@@ -20,6 +20,7 @@ from eesvm._support.validation import InputError, check_weights
 from eesvm.images.masks import check_mask
 from eesvm.images.warping import pixels_touched
 from eesvm.structures import Box, ExemplarAnnotation, Instance, Part
+from eesvm.transfer.mirroring import mirrored
 from eesvm.transfer.target import HALF, KEYPOINTS, Target, box_text, check_box, check_image, names_of
 
 
@@ -126,13 +127,13 @@ def transfer(
     annotation : of the exemplar.
     box : of the detection, half-open xyxy; it must overlap the image.
     image_size : width and height of the detection's image.
-    is_mirrored : the exemplar won as its mirror image. Names of parts, keypoints and poses stay as they are then, also
-        those that speak of left and right.
+    is_mirrored : the exemplar won as its mirror image, see `mirrored`.
     """
+    annotation = mirrored(annotation) if is_mirrored else annotation
     target = Target.of(box, image_size)
-    mask = target.mask(annotation, is_mirrored)
-    parts = target.parts(annotation, is_mirrored)
-    keypoints = target.keypoints(annotation, is_mirrored)
+    mask = target.mask(annotation)
+    parts = target.parts(annotation)
+    keypoints = target.keypoints(annotation)
     metadata = _labels(annotation)
     return TransferredAnnotation(
         class_name=annotation.class_name,

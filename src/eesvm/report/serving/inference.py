@@ -261,6 +261,7 @@ def _identity(annotation: ExemplarAnnotation) -> dict[str, Any]:
         "class": annotation.class_name,
         "image_id": annotation.image_id,
         "index": int(annotation.index),
+        "is_mirrored": annotation.is_mirrored,
         "box": _rounded(annotation.box),
         "shows": "picture" if annotation.picture is not None else "mask" if annotation.mask is not None else "box",
         "pose": annotation.pose,
