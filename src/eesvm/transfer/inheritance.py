@@ -54,6 +54,7 @@ class TransferredAnnotation:
     pose: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     agreement: Agreement = field(default_factory=Agreement)
+    is_refined: bool = False  # whether the mask follows the image, see `refinement`
 
     @property
     def subcategory(self) -> Any:
@@ -178,7 +179,7 @@ def transfer_consensus(
     image_size : width and height of the detection's image.
     """
     target = Target.of(box, image_size)
-    voters = _check_voters(annotations, weights)
+    voters = check_voters(annotations, weights)
     total = sum(weight for _, weight in voters)
     mask, mask_agreement = _vote_mask(voters, target, total)
     parts, part_agreement = _vote_parts(voters, target, total)
@@ -323,7 +324,7 @@ def _labels(annotation: ExemplarAnnotation) -> dict[str, Any]:
     return {key: value for key, value in annotation.metadata.items() if key != KEYPOINTS}
 
 
-def _check_voters(annotations: Sequence[ExemplarAnnotation], weights: ArrayLike | None) -> _Voters:
+def check_voters(annotations: Sequence[ExemplarAnnotation], weights: ArrayLike | None) -> _Voters:
     """Annotations that have a weight, with it."""
     if not annotations:
         raise InputError("`annotations` must hold at least one exemplar")
