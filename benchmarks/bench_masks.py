@@ -54,12 +54,12 @@ TITLES = {
 HEAD = """\
 # Masks that detections inherit
 
-{machine}; `python benchmarks/bench_masks.py`.
+{machine}; `{command}`.
 
 Each set is cut into halves, {n} times: one trains the default preset (frozen EfficientNet-Lite0, pooled; {seconds:g} s
-for the joint thresholds of a class; the first {windows} windows of each image, negatives of 60 images, 10,000 to calibrate
-on), the other judges. "Mirrored" is `training.mirror`: the mirror image of each object
-is an exemplar, too. Judged is the best detection of each object that is found (IoU of 0.5), boxes moved by regression;
+for the joint thresholds of a class; the first {windows} windows of each image, negatives of 60 images, 10,000 to
+calibrate on), the other judges. "Mirrored" is `training.mirror`: the mirror image of each object is an exemplar, too,
+and an object of the single SVM that is their prior. Judged is the best detection of each object that is found (IoU of 0.5), boxes moved by regression;
 void pixels count neither way. "Vote" are the five best calibrated exemplars, weighted by their scores; "refined" is
 what the photograph makes of the mask (`eesvm.transfer.refine`); "nearest" has the nearest descriptor, "random" is the
 mean of ten exemplars of the class. In per cent, with 95 % intervals over images; a photograph is in several splits.
@@ -264,7 +264,13 @@ def handed_on(one: dict[str, Any], records: dict[str, ImageRecord], split: int) 
 def page(arguments: argparse.Namespace) -> str:
     """All sets as Markdown."""
     parts = [
-        HEAD.format(machine=machine(), n=arguments.splits, seconds=arguments.time_limit, windows=arguments.windows)
+        HEAD.format(
+            machine=machine(),
+            command=f"python benchmarks/bench_masks.py --sets {' '.join(arguments.sets)}",
+            n=arguments.splits,
+            seconds=arguments.time_limit,
+            windows=arguments.windows,
+        )
     ]
     for name in arguments.sets:
         found = {
