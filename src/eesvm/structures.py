@@ -178,6 +178,12 @@ class ExemplarAnnotation:
     pose: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)  # subcategory, attributes, ...
     picture: NDArray[np.uint8] | None = None  # (height, width, 3) of the pixels that the box touches
+    is_mirrored: bool = False  # whether it is the mirror image of the object, see `transfer.mirrored`
+
+    @property
+    def name(self) -> str:
+        """What people call it: its image, and its place among the objects there, counted from 1."""
+        return f"{self.image_id}, object {self.index + 1}" + (", mirrored" if self.is_mirrored else "")
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ from eesvm.report.serving.inference import Inference, _Candidates, _standing
 from eesvm.report.serving.server import Limits
 from eesvm.report.serving.site import ModelSite
 from eesvm.structures import Part
-from eesvm.transfer import transfer
+from eesvm.transfer import refine, transfer
 from helpers.detector_scenes import quick_options, scenes, trained
 from helpers.serving_help import quick_detector, running, scene
 
@@ -148,7 +148,8 @@ def test_masks_and_parts_are_those_of_the_winner(engine):
     (found,) = quick_detector().predict([scene()])  # the same boxes, to all digits
     for one, box in zip(answer["detections"][:20], found.boxes[:20], strict=True):
         np.testing.assert_allclose(one["box"], box, atol=0.005)
-        handed = transfer(quick_detector().exemplars_[one["exemplar"]], box, size)
+        winner = quick_detector().exemplars_[one["exemplar"]]
+        handed = refine(transfer(winner, box, size), [winner], scene())
         assert [part["name"] for part in one["parts"]] == [part.name for part in handed.parts]
         if one["mask"] is None:
             continue

@@ -233,7 +233,8 @@ def _descriptor_text(options: Mapping[str, Any], dimension: int) -> str:
 
 
 def _training_text(options: Mapping[str, Any]) -> str:
+    mirror = ", each object and its mirror image" if options.get("mirror") else ""
     if options["trainer"] == "lda":
-        return "LDA"
+        return f"LDA{mirror}"
     prior = "no prior" if options["prior"] is None else f"prior: {options['prior']}"
-    return f"{options['loss']}, C {options['C']:g}, positive weight {options['positive_weight']:g}, {prior}"
+    return f"{options['loss']}, C {options['C']:g}, positive weight {options['positive_weight']:g}, {prior}{mirror}"

@@ -488,7 +488,8 @@ def _transforms_of(descriptor: Descriptor) -> Sequence[PCA | MeanNormScaler]:
 
 def _identity(annotation: ExemplarAnnotation) -> ExemplarIdentity:
     x1, y1, x2, y2 = (float(value) for value in annotation.box)
-    return ExemplarIdentity(annotation.image_id, (x1, y1, x2, y2), annotation.class_name, annotation.index)
+    metadata = {"mirrored": True} if annotation.is_mirrored else {}
+    return ExemplarIdentity(annotation.image_id, (x1, y1, x2, y2), annotation.class_name, annotation.index, metadata)
 
 
 def _made(root: Path, name: str) -> str:

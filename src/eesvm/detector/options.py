@@ -52,6 +52,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training.positive_weight": 50.0,
         "training.prior": "class",
         "training.single_loss": "squared_hinge",
+        "training.mirror": False,
         "calibration.calibrator": "joint-sigmoid",
         "calibration.coverage": "across-images",
         "calibration.min_recall": 1.0,
@@ -67,6 +68,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training.positive_weight": 50.0,
         "training.prior": None,
         "training.single_loss": "hinge",
+        "training.mirror": False,
         "calibration.calibrator": "joint-sigmoid",
         "calibration.coverage": "own-image",
         "calibration.min_recall": 1.0,
@@ -130,6 +132,7 @@ class TrainingOptions:
     single_loss: str = _preset("training.single_loss")  # of the single SVM, which is also the prior; R-CNN's: the hinge
     max_images: int | None = 2000  # random images that negatives come from; None: all
     own_image: bool = True  # whether an exemplar's own image gives negatives, too
+    mirror: bool = _preset("training.mirror")  # whether the mirror image of each object is an exemplar, too
 
     def __post_init__(self) -> None:
         check_choice(self.trainer, "training.trainer", TRAINERS)
@@ -142,6 +145,7 @@ class TrainingOptions:
         check_number(self.single_max_overlap, "training.single_max_overlap", minimum=0, maximum=1)
         _check_optional(self.max_images, "training.max_images", minimum=1, integer=True)
         check_choice(self.own_image, "training.own_image", (True, False))
+        check_choice(self.mirror, "training.mirror", (True, False))
         if self.prior is not None and self.trainer == "lda":
             raise InputError("`training.prior` must be none with the trainer lda, which has no prior")
 

@@ -129,17 +129,19 @@ class PackedRows:
 
     starts: NDArray[np.int64]
     own: NDArray[np.int64]
+    own_image: NDArray[np.int64]
     negatives: NDArray[np.uint8]
     single_negatives: NDArray[np.uint8]
 
     @classmethod
     def of(cls, windows: TrainingWindows, rows: ClassRows) -> PackedRows:
-        return cls(windows.starts, rows.own, np.packbits(rows.is_negative), np.packbits(rows.is_single_negative))
+        masks = np.packbits(rows.is_negative), np.packbits(rows.is_single_negative)
+        return cls(windows.starts, rows.own, rows.own_image, *masks)
 
     def rows(self) -> ClassRows:
         n = int(self.starts[-1])
         masks = (np.unpackbits(bits, count=n).astype(bool) for bits in (self.negatives, self.single_negatives))
-        return ClassRows(self.own, *masks)
+        return ClassRows(self.own, self.own_image, *masks)
 
     def table(self, descriptors: F32) -> DescriptorTable:
         return DescriptorTable(self.starts, descriptors)

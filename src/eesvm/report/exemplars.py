@@ -86,7 +86,8 @@ def _looks(annotation: ExemplarAnnotation, class_id: int) -> Exemplar:
     width, height = x2 - x1, y2 - y1
     scale = min(1.0, _OUTLINE_SIDE / max(width, height))
     size = max(1, round(width * scale)), max(1, round(height * scale))
-    plain = Exemplar(class_id, annotation.image_id, int(annotation.index), width, height, labels=_labels(annotation))
+    place = class_id, annotation.image_id, int(annotation.index)
+    plain = Exemplar(*place, width, height, labels=_labels(annotation), is_mirrored=annotation.is_mirrored)
     try:
         handed = transfer(annotation, [0, 0, *size], size)
     except InputError:  # a mask or part that does not fit its object: the page does without
@@ -150,7 +151,7 @@ def _objects_of_positives(
     rows = np.flatnonzero(np.asarray(scores.table.labels) == 1)
     images = np.asarray(scores.table.groups)[rows].astype(str)
     seen = np.full(len(rows), -1, dtype=np.int64)
-    own = np.array([annotation.image_id for annotation in annotations])
+    own = np.array(["" if annotation.is_mirrored else annotation.image_id for annotation in annotations])
     for image in np.unique(images):
         here, candidates = np.flatnonzero(images == image), np.flatnonzero(own == image)
         if not len(candidates):

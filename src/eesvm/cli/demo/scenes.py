@@ -170,7 +170,7 @@ def _write(folder: Path, detector: ExemplarDetector, test: Dataset, judged: Judg
             exemplar = model.annotations[hit.exemplars[0]]
             looks.append(superimposed(image, hit.box, exemplar, height=150))
             panels.append(panel(image, hit.box, exemplar, height=110))
-            captions.append(f"{model.class_name}, by\n{exemplar.image_id}, object {exemplar.index + 1}")
+            captions.append(f"{model.class_name}, by\n{exemplar.name}")
     write_image(folder / "transfer.png", grid(looks, columns=_PER_CLASS, height=150, captions=captions))
     write_image(folder / "panels.png", grid(panels, columns=2, height=110, captions=captions))
 
