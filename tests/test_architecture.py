@@ -74,6 +74,7 @@ PARTS = {
         "files",
         "growing",
         "keys",
+        "training_inputs",
         "training_tasks",
         "image_stages",
         "class_stages",
