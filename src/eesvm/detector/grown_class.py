@@ -184,7 +184,7 @@ def _corrected(
         near = np.flatnonzero(kept.hard_images == image_id)
         is_hard[near] = _overlap(kept.hard_boxes[near], boxes) <= options.training.max_overlap
     is_changed = overlaps > scores.overlaps
-    labels = np.where(is_changed & (overlaps >= calibration.positive_overlap), 1, table.labels).astype(np.int8)
+    labels = np.where(is_changed & (overlaps >= calibration.positive_overlap), 1, np.asarray(table.labels)).astype(np.int8)
     stays = ~is_changed | (labels == 1) | (overlaps <= calibration.negative_overlap)
     left = replace(
         scores,

@@ -254,7 +254,7 @@ def _write_cvat(folder: Path, images: Iterable[LabelledImage], classes: Sequence
                 ElementTree.SubElement(attribute, tag).text = text
     for number, image in enumerate(images):
         size = {"width": str(image.record.width), "height": str(image.record.height)}
-        entry = ElementTree.SubElement(root, "image", id=str(number), name=image.file_name, **size)
+        entry = ElementTree.SubElement(root, "image", {"id": str(number), "name": image.file_name, **size})
         for one in image.objects:
             shape = _cvat_shape(entry, one)
             for each, text in zip(_ATTRIBUTES, (f"{one.score:.6g}", one.text), strict=True):
@@ -286,7 +286,7 @@ def _write_labelme(folder: Path, images: Iterable[LabelledImage], place: Path) -
         record, file = image.record, f"{image.stem}.json"
         path = os.path.relpath(record.path, (place / file).parent) if record.path else image.file_name
         shapes = [shape for number, one in enumerate(image.objects) for shape in _labelme_shapes(one, number)]
-        document = {
+        document: dict[str, Any] = {
             "version": "5.5.0",
             "flags": {},
             "shapes": shapes,

@@ -137,7 +137,7 @@ class ReviewSite:
         kept["exemplar"] = {"number": number, "image_id": winner.image_id, "index": int(winner.index)}
         box = given.get("bbox")
         if given.get("mask") is True and "segmentation" not in kept and winner.mask is not None and _is_box(box):
-            x, y, width, height = box
+            x, y, width, height = given["bbox"]
             handed = transfer(winner, np.array([x, y, x + width, y + height]), (record.width, record.height))
             if handed.mask is not None and handed.mask.any():
                 kept["segmentation"] = mask_to_rle(handed.whole_mask())
@@ -146,7 +146,7 @@ class ReviewSite:
     def _shown(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         """What the page wants to know of an entry; its exemplar may have another number in this model."""
         said = entry.get("exemplar")
-        who = (entry["class"], said.get("image_id"), said.get("index")) if isinstance(said, Mapping) else None
+        who: Any = (entry["class"], said.get("image_id"), said.get("index")) if isinstance(said, Mapping) else None
         return {
             "class": entry["class"],
             "bbox": entry.get("bbox"),
@@ -159,7 +159,7 @@ class ReviewSite:
 
 def _place(entry: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Class and box, which tell an object from others of its image."""
-    box = entry.get("bbox")
+    box: Any = entry.get("bbox")
     return (entry.get("class"), *(round(float(one), 2) for one in box)) if _is_box(box) else None
 
 
