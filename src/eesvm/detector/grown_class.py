@@ -183,8 +183,8 @@ def _corrected(
         overlaps[rows] = np.maximum(overlaps[rows], _overlap(scores.boxes[rows], boxes))
         near = np.flatnonzero(kept.hard_images == image_id)
         is_hard[near] = _overlap(kept.hard_boxes[near], boxes) <= options.training.max_overlap
-    is_changed = overlaps > scores.overlaps
-    labels = np.where(is_changed & (overlaps >= calibration.positive_overlap), 1, np.asarray(table.labels)).astype(np.int8)
+    is_changed, labels = overlaps > scores.overlaps, np.array(table.labels, dtype=np.int8)
+    labels[is_changed & (overlaps >= calibration.positive_overlap)] = 1
     stays = ~is_changed | (labels == 1) | (overlaps <= calibration.negative_overlap)
     left = replace(
         scores,
