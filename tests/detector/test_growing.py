@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -459,8 +460,6 @@ def test_training_does_not_go_on_with_a_model_that_has_grown(place, tmp_path, ca
 
 
 def test_files_of_others_in_a_model_folder_are_not_lost(place, tmp_path, capsys):
-    import shutil
-
     shutil.copytree(place / "model", tmp_path / "model")
     (tmp_path / "model/notes.txt").write_text("mine")
     assert main(["drop", str(tmp_path / "model"), "0", "--time-limit", "1"]) == 1
@@ -471,8 +470,6 @@ def test_files_of_others_in_a_model_folder_are_not_lost(place, tmp_path, capsys)
 
 
 def test_an_interrupted_add_leaves_the_model_whole(place, tmp_path):
-    import shutil
-
     model = tmp_path / "model"
     shutil.copytree(place / "model", model)
     before = {path.relative_to(model): path.read_bytes() for path in model.rglob("*") if path.is_file()}
@@ -502,3 +499,16 @@ def test_wrong_calls(place, tmp_path, capsys, arguments, sentence):
     assert capsys.readouterr().err == f"eesvm: error: {sentence}\n"
     assert main(["detect", str(place / "model"), str(place / "more"), "-o", str(tmp_path / "f.csv"), "--draw"]) == 2
     assert capsys.readouterr().err == (f"eesvm: error: {tmp_path / 'f.csv'} is one file: for --draw, name a folder\n")
+
+
+def test_a_card_whose_changes_are_none_is_refused(place, tmp_path):
+    shutil.copytree(place / "model", tmp_path / "model")
+    card = json.loads((tmp_path / "model/model.json").read_text())
+    for changes in ("x", [1], [{"what": "added"}]):
+        card["inputs"]["changes"] = changes
+        (tmp_path / "model/model.json").write_text(json.dumps(card))
+        with pytest.raises(InputError) as error:
+            ExemplarDetector.load(tmp_path / "model")
+        assert str(error.value) == (
+            f"{tmp_path / 'model/model.json'}: `inputs.changes` must be a list of objects with a text each"
+        )

@@ -6,9 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eesvm.boxes import iou
 from eesvm.cli import main
 from eesvm.datasets import open_dataset
 from eesvm.datasets.reviews import ReviewFolder
+from eesvm.detector.training_table import propose_windows
 from eesvm.images import write_image
 from eesvm.report.serving.floors import FloorSearch
 from eesvm.report.serving.inference import Inference
@@ -190,7 +192,10 @@ def test_reviews_become_exemplars(tmp_path, images, capsys):
         {"class": i.class_name, "bbox": [*i.box[:2].tolist(), *(i.box[2:] - i.box[:2]).tolist()], "review": "accepted"}
         for i in images[0].instances
     ]
-    rejected = [{"class": "three", "bbox": [1, 1, 30, 30]}]
+    proposed = next(propose_windows(images[:1], quick_options().windows, 1)).boxes
+    objects = np.array([i.box for i in images[0].instances])
+    x1, y1, x2, y2 = proposed[np.flatnonzero(iou(proposed, objects).max(axis=1) == 0)[0]].tolist()
+    rejected = [{"class": "three", "bbox": [x1, y1, x2 - x1, y2 - y1]}]
     ReviewFolder(tmp_path / "review", digest).save(images[0], 0, things, rejected)
     ReviewFolder(tmp_path / "strange", "another").save(images[0], 0, things, [])
     command = ["add", str(tmp_path / "model")]

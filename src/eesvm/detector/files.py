@@ -154,6 +154,11 @@ def load_model(folder: str | os.PathLike[str]) -> LoadedModel:
     names = [one.class_name for one in classes]
     if not names or len(set(names)) < len(names):
         reader.fail("classes", "must name at least one class, and none twice")
+    changes = content["inputs"].get("changes", [])
+    if not isinstance(changes, list) or not all(
+        isinstance(c, dict) and isinstance(c.get("text"), str) for c in changes
+    ):
+        reader.fail("inputs.changes", "must be a list of objects with a text each")
     open_descriptor = partial(_open_descriptor, root / CARD_NAME, options, transforms, content["descriptor"])
     return LoadedModel(options, classes, content["inputs"], open_descriptor)
 

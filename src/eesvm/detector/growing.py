@@ -6,8 +6,8 @@ another `LoadedModel`, and in words what happened. The one that came in stays as
 `add_exemplars`: each new object becomes an exemplar, trained against the negatives that are kept and those of the new
 images. The exemplars there are keep their weights; the single SVM of a class is trained again, with the objects that
 are kept. Windows of the new images join those that the class is calibrated on. A class that is new has the windows of
-all other classes as negatives. What was rejected, boxes that somebody has looked at and refused, are negatives in any
-case. `drop_exemplars`: the columns of these exemplars go, and the class is calibrated again from what is left.
+all other classes as negatives. Windows on what was rejected, boxes that somebody has looked at and refused, are all
+among the negatives. `drop_exemplars`: the columns of these exemplars go, and the class is calibrated again from what is left.
 Descriptor, scaling and PCA, box regression and the exemplars that stay are those of the first training: a model that
 has doubled is better trained anew.
 """
