@@ -7,9 +7,9 @@ another `LoadedModel`, and in words what happened. The one that came in stays as
 images. The exemplars there are keep their weights; the single SVM of a class is trained again, with the objects that
 are kept. Windows of the new images join those that the class is calibrated on. A class that is new has the windows of
 all other classes as negatives. Windows on what was rejected, boxes that somebody has looked at and refused, are all
-among the negatives. `drop_exemplars`: the columns of these exemplars go, and the class is calibrated again from what is left.
-Descriptor, scaling and PCA, box regression and the exemplars that stay are those of the first training: a model that
-has doubled is better trained anew.
+among the negatives. `drop_exemplars`: the columns of these exemplars go, and the class is calibrated again from what
+is left. Descriptor, scaling and PCA, box regression and the exemplars that stay are those of the first training: a
+model that has doubled is better trained anew.
 """
 
 from __future__ import annotations
