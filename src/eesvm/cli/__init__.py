@@ -16,12 +16,14 @@ from collections.abc import Sequence
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
 from eesvm.cli import (
+    add,
     apply,
     cache,
     calibrate,
     data,
     demo,
     detect,
+    drop,
     evaluate,
     finetune,
     report,
@@ -76,6 +78,8 @@ def _parser() -> argparse.ArgumentParser:
         windows,
         finetune,
         train,
+        add,
+        drop,
         detect,
         transfer,
         evaluate,

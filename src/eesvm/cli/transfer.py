@@ -53,6 +53,7 @@ from eesvm.transfer.files import (
     write_coco_transfer,
 )
 from eesvm.transfer.inheritance import TransferredAnnotation
+from eesvm.transfer.labelling_files import MASK_FORMATS, LabelledImage, labelled_images, write_labels
 from eesvm.transfer.quality import TransferQuality
 
 _HANDED = ("mask", "parts", "keypoints", "pose", "metadata")
@@ -67,8 +68,10 @@ not say which exemplar won. IMAGES are those that `detect` was given: image file
 
 OUT gets annotations.json (COCO: box, mask, parts, keypoints, pose, labels, score, exemplar), contact_sheet.png and
 pictures/ of the best detections (detection in green, exemplar laid over it in yellow), with --masks masks/ID.png, whose
-pixels number the annotations of an image from 1, and with --voc annotations as VOC's XML. Where IMAGES are annotated,
-quality.csv and quality.md say how good masks, parts and labels are, beside random exemplars and the whole box.
+pixels number the annotations of an image from 1, with --voc annotations as VOC's XML, and with --format files of the
+tools in which people annotate (yolo, yolo-seg, label-studio, cvat, labelme), with masks where there are some. Where
+IMAGES are annotated, quality.csv and quality.md say how good masks, parts and labels are, beside random exemplars and
+the whole box.
 
 Masks are moved to where the photograph has its edges; --no-refine leaves them as the exemplars have them.
 
@@ -79,6 +82,7 @@ example:
   eesvm detect model scenes --split test -o detections.csv
   eesvm transfer model detections.csv scenes --split test -o transferred --score 0.5
   eesvm transfer model detections.json photos -o transferred --consensus 5 --masks
+  eesvm transfer model detections.csv photos -o transferred --format yolo-seg,cvat
 """
 
 
@@ -101,6 +105,7 @@ def add_parser(verbs: Parsers) -> None:
         help="draw the N best detections (default: 20)")  # fmt: skip
     add("--masks", action="store_true", help="write the masks of each image as PNG")
     add("--voc", action="store_true", help="write VOC's XML files, too")
+    add("--format", metavar="A,B,...", help=f"files for other tools, too: {', '.join(MASK_FORMATS)}")
     add("--labels", metavar="A,B,...", help="labels to compare with the truth (default: all that are texts)")
     add("--no-quality", action="store_true", help="compare nothing with the truth")
     add("--random-state", type=number(minimum=0, integer=True), default=0, metavar="N",
@@ -114,6 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.calibrator is not None and arguments.consensus is None:
         raise UsageError("--calibrator is for --consensus alone: winners are read from the file of detections")
     detect.check_calibrator(arguments.calibrator)
+    formats = _formats(arguments.format)
     check_output_folder(arguments.output, arguments.overwrite)
     detector = ExemplarDetector.load(arguments.model)
     sources = [detect.open_images(name, arguments) for name in arguments.images]
@@ -136,6 +142,8 @@ def run(arguments: argparse.Namespace) -> int:
         with atomic_folder(arguments.output, arguments.overwrite) as folder:
             text = f"{arguments.detections}, annotations handed on by {arguments.model}"
             write_coco_transfer(folder / "annotations.json", _handed(job, folder), job.exemplars, job.names, text)
+            for name in formats:
+                write_labels(folder, name, _labelled(job), detector.classes_, place=arguments.output)
             _draw(job, folder)
             quality = None if arguments.no_quality else _measure(job, folder)
             written = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
@@ -216,6 +224,21 @@ def _handed(job: _Job, folder: Path) -> Iterator[Handed]:
             text = voc_xml(image, annotations, job.exemplars, Path(job.names.files[image.record.image_id]).name)
             _made(folder / "voc" / f"{stem}.xml").write_text(text, encoding="utf-8")
         yield image, annotations
+
+
+def _formats(given: str | None) -> tuple[str, ...]:
+    """Names of formats, each once."""
+    wanted = tuple(dict.fromkeys(given.split(","))) if given else ()
+    for name in wanted:
+        if name not in MASK_FORMATS:
+            raise UsageError(f"--format must be some of {', '.join(MASK_FORMATS)}, joined by commas, got {name!r}")
+    return wanted
+
+
+def _labelled(job: _Job) -> Iterator[LabelledImage]:
+    """The images as other tools want them, handed on again one by one: their masks are never in memory together."""
+    records, found = [one.record for one in job.chosen], [one.detections for one in job.chosen]
+    return labelled_images(records, found, job.exemplars, (hand_on(job.exemplars, one) for one in job.chosen))
 
 
 def _draw(job: _Job, folder: Path) -> None:

@@ -25,6 +25,7 @@ from eesvm.descriptors.base import Descriptor
 from eesvm.detector.class_calibration import JOINT, STORED_AS
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
+from eesvm.detector.suggestions import SuggestedScore
 
 FORMAT = "eesvm-model"
 FORMAT_VERSION = 2  # up to 1, the windows of selective search were OpenCV's
@@ -39,6 +40,7 @@ def card(
     descriptor: Descriptor,
     inputs: Mapping[str, Any],
     digests: Mapping[str, str],
+    suggested: Mapping[str, SuggestedScore | None],
 ) -> dict[str, Any]:
     """The content of `model.json`."""
     plain = descriptor.descriptor if isinstance(descriptor, Transformed) else descriptor
@@ -56,13 +58,13 @@ def card(
             "transforms": [f"descriptor/{'pca' if isinstance(t, PCA) else 'scaler'}.npz" for t in transforms],
         },
         "inputs": dict(inputs),
-        "classes": [_class_entry(one, folders[one.class_name]) for one in classes],
+        "classes": [_class_entry(one, folders[one.class_name], suggested.get(one.class_name)) for one in classes],
         "files": dict(sorted(digests.items())),
     }
 
 
-def _class_entry(model: ClassModel, folder: str) -> dict[str, Any]:
-    entry = {
+def _class_entry(model: ClassModel, folder: str, suggested: SuggestedScore | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {
         "name": model.class_name,
         "folder": folder,
         "n_exemplars": model.n_exemplars,
@@ -74,6 +76,8 @@ def _class_entry(model: ClassModel, folder: str) -> dict[str, Any]:
     shrinkage = {name: one.left_out_.as_dict() for name, one in _shrunken(model)}
     if shrinkage:
         entry["shrinkage"] = shrinkage
+    if suggested is not None:
+        entry["suggested_score"] = suggested.as_dict()
     joint = model.calibrators.get(JOINT)
     if isinstance(joint, JointCalibrator):
         result = joint.result_
@@ -119,6 +123,8 @@ def page(content: Mapping[str, Any]) -> str:
         "",
         *_search_text(calibration, content["classes"]),
         *_shrinkage_text(calibration, content["classes"]),
+        *_suggestion_text(content["classes"]),
+        *_changes_text(inputs),
         *_roles_text(inputs, content["classes"]),
         "## How it was made",
         "",
@@ -212,6 +218,32 @@ def _shrinkage_cells(found: Mapping[str, Any]) -> list[str]:
         f"{100 * precisions[found['chosen']]:.1f} %",
         "" if recall is None else f"{100 * recall:.0f} %",
     ]
+
+
+def _suggestion_text(classes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """From which score on detections are worth showing."""
+    found = [(entry["name"], entry["suggested_score"]) for entry in classes if entry.get("suggested_score")]
+    if not found:
+        return []
+    rows = [
+        [name, f"{one['score']:.3g}", *(f"{100 * one[what]:.0f} %" for what in ("precision", "recall"))]
+        for name, one in found
+    ]
+    return [
+        "Detections are worth showing from these scores on (`eesvm detect --score auto`): there F1 is best in training "
+        "images, each without the exemplars of its own objects. New images will do somewhat worse.",
+        "",
+        markdown_table(["class", "score", "precision", "recall"], rows),
+        "",
+    ]
+
+
+def _changes_text(inputs: Mapping[str, Any]) -> list[str]:
+    """What was added and dropped after training."""
+    changes = inputs.get("changes")
+    if not isinstance(changes, list) or not changes:
+        return []
+    return ["## What was changed after training", "", *(f"- {change['text']}" for change in changes), ""]
 
 
 def _roles_text(inputs: Mapping[str, Any], classes: Sequence[Mapping[str, Any]]) -> list[str]:

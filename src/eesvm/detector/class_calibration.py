@@ -59,6 +59,7 @@ def calibrate_class(
     random_state: int = 0,
     n_jobs: int | None = None,
     progress: ProgressCallback | None = None,
+    start: FloatArray | None = None,
 ) -> dict[str, ScoreCalibrator]:
     """Fitted calibrators by the names they are kept under (see `stored_names`).
 
@@ -75,6 +76,7 @@ def calibrate_class(
     random_state : seeds the search and all that is drawn.
     n_jobs : threads; the result does not depend on it, unless `options.time_limit` ends the search.
     progress : called with a `Progress` during the search of the joint calibration.
+    start : (E,) thresholds that this search begins with, see `solve`.
     """
     options = CalibrationOptions() if options is None else options
     # Other options of detection are those of the preset: another suppression is no reason to calibrate anew.
@@ -82,7 +84,7 @@ def calibrate_class(
     fitted: dict[str, ScoreCalibrator] = {}
     for name in stored_names(names):
         check_choice(name, "calibrator", CALIBRATORS)
-        calibrator = _fit(name, scores, options, random_state, n_jobs, progress)
+        calibrator = _fit(name, scores, options, random_state, n_jobs, progress, start)
         if options.shrink is not None and can_shrink(calibrator):
             _draw_together(name, calibrator, scores, options, detection, random_state, n_jobs)
         fitted[name] = calibrator
@@ -122,10 +124,11 @@ def _fit(
     random_state: int,
     n_jobs: int | None,
     progress: ProgressCallback | None,
+    start: FloatArray | None = None,
 ) -> ScoreCalibrator:
     table = scores.table
     if name == JOINT:
-        return _fit_joint(scores, options, random_state, n_jobs, progress)
+        return _fit_joint(scores, options, random_state, n_jobs, progress, start)
     if name == COOCCURRENCE:
         return CooccurrenceCalibrator().fit(
             table.scores,
@@ -184,6 +187,7 @@ def _fit_joint(
     random_state: int,
     n_jobs: int | None,
     progress: ProgressCallback | None,
+    start: FloatArray | None = None,
 ) -> JointCalibrator:
     table = scores.table
     is_across = options.coverage == "across-images" and not _is_of_one_image(scores)
@@ -195,12 +199,13 @@ def _fit_joint(
         node_limit=options.node_limit,
         gap=options.gap,
         criterion=options.criterion,
+        start=start,
         progress=progress,
         random_state=random_state,
         n_jobs=n_jobs,
     )
     fit_table(table, calibrator, across_groups=is_across)
-    calibrator.set_params(progress=None, n_jobs=None)
+    calibrator.set_params(progress=None, n_jobs=None, start=None)
     if calibrator.result_.status == "feasible" and options.method != "greedy":
         raise KeyboardInterrupt
     return calibrator

@@ -249,15 +249,7 @@ def score_class(
     NothingToLearnError : the class has no negative window.
     """
     options = CalibrationOptions() if options is None else options
-    labels = windows.labels(trained.class_name, options.positive_overlap, options.negative_overlap)
-    negatives = np.flatnonzero(labels == NEGATIVE)
-    n_negatives = len(negatives)
-    if options.max_negatives is not None and n_negatives > options.max_negatives:
-        random = np.random.default_rng(random_state)
-        negatives = np.sort(random.choice(negatives, options.max_negatives, replace=False))
-    if not len(negatives):
-        raise NothingToLearnError(f"the class {trained.class_name!r} has no negative windows to be calibrated on")
-    chosen = np.sort(np.concatenate([np.flatnonzero(labels == POSITIVE), negatives]))
+    chosen, labels, n_negatives = calibration_rows(windows, trained.class_name, options, random_state)
     is_chosen = np.zeros(len(windows), dtype=bool)
     is_chosen[chosen] = True
     rows = windows.rows(is_chosen)
@@ -265,7 +257,7 @@ def score_class(
     weights, biases = exemplars.coef_, exemplars.intercept_
     table = ScoreTable(
         scores=score_windows(rows, weights, biases) if score is None else score(is_chosen, weights, biases),
-        labels=(labels[chosen] == POSITIVE).astype(np.int8),
+        labels=labels,
         groups=windows.image_ids[windows.image[chosen]],
         exemplar_groups=np.array([instance.image_id for instance in trained.instances], dtype=np.str_),
         exemplar_names=trained.names,
@@ -276,6 +268,34 @@ def score_class(
     if options.shrink is not None:
         judged = judged_windows(windows, trained.class_name, exemplars, random_state)
     return CalibrationScores(table, windows.boxes[chosen], overlaps, single, n_negatives, judged)
+
+
+def calibration_rows(
+    windows: TrainingWindows, class_name: str, options: CalibrationOptions, random_state: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.int8], int]:
+    """Which windows a class is calibrated on, their labels 0 and 1, and how many negatives there are in all.
+
+    Parameters
+    ----------
+    windows : of the training images.
+    class_name : the class.
+    options : of the calibration.
+    random_state : seeds the draw of negatives.
+
+    Raises
+    ------
+    NothingToLearnError : the class has no negative window.
+    """
+    labels = windows.labels(class_name, options.positive_overlap, options.negative_overlap)
+    negatives = np.flatnonzero(labels == NEGATIVE)
+    n_negatives = len(negatives)
+    if options.max_negatives is not None and n_negatives > options.max_negatives:
+        random = np.random.default_rng(random_state)
+        negatives = np.sort(random.choice(negatives, options.max_negatives, replace=False))
+    if not len(negatives):
+        raise NothingToLearnError(f"the class {class_name!r} has no negative windows to be calibrated on")
+    chosen = np.sort(np.concatenate([np.flatnonzero(labels == POSITIVE), negatives]))
+    return chosen, (labels[chosen] == POSITIVE).astype(np.int8), n_negatives
 
 
 def n_scored(windows: TrainingWindows, class_name: str, options: CalibrationOptions) -> int:

@@ -51,11 +51,13 @@ from eesvm.detector.files import (
     without_times,
     write_calibrator,
     write_descriptor,
+    write_kept_windows,
     write_regressor,
     write_scores,
     write_training,
 )
 from eesvm.detector.image_stages import ImageStages
+from eesvm.detector.kept_windows import KeptWindows, keep_windows, read_kept
 from eesvm.detector.left_out import most_judged
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
@@ -229,6 +231,19 @@ class TrainingRun:
             )
         )
         model.facts = self._facts(name, scores)
+        kept = Held(
+            lambda: self._parts.get(
+                self.keys.kept(name),
+                read=lambda root, files: read_kept(root / files[0], model.exemplars.coef_.shape[1]),
+                make=lambda: self._keep(model),
+                write=lambda root, found: write_kept_windows(root, name, found),
+            )
+        )
+        if not self._parts.has(self.keys.kept(name)):
+            kept()
+        if self.folder is not None:
+            kept.forget()
+        model.read_kept = kept
         for stored in self.calibrators:
             if not self._parts.has(self.keys.calibration(name, stored)):
                 found = scores()
@@ -330,6 +345,14 @@ class TrainingRun:
         if self.folder is None:
             self._n_bytes_held += scores.table.scores.nbytes
         return scores
+
+    def _keep(self, model: ClassModel) -> KeptWindows:
+        windows = self.windows
+        with self._parts.stage("scores"):
+            kept = keep_windows(windows, model.class_name, model.exemplars, model.single, self.options)
+        if self.folder is None:
+            self._n_bytes_held += kept.rows.nbytes + kept.hard.nbytes + kept.judged_rows.nbytes
+        return kept
 
     def _check_memory(self, model: ClassModel, n_windows: int) -> None:
         """Refuse, before they are made or fitted to, scores of a class that are more than the run may hold."""

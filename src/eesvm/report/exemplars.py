@@ -24,8 +24,8 @@ from eesvm.calibration.tables.fit import summarise_exemplars
 from eesvm.detector.class_calibration import JOINT
 from eesvm.detector.class_training import CalibrationScores
 from eesvm.detector.model import ClassModel
+from eesvm.images.outlines import outline
 from eesvm.report.data import ACTIVE, MUTED, REDUNDANT, Coverage, Exemplar, Floor, Histogram, Search
-from eesvm.report.outlines import outline
 from eesvm.structures import ExemplarAnnotation
 from eesvm.transfer.inheritance import transfer
 from eesvm.transfer.target import KEYPOINTS

@@ -158,7 +158,7 @@ def grid(
     whole_width = sum(widths) + _GAP * (columns - 1)
     text_size = max(11, height // 16)
     line_height = (text_size * 4) // 3
-    font = _font(text_size) if captions or title else None
+    font = text_font(text_size) if captions or title else None
     heading = _lines(title, font, whole_width) if title else []
     below = [_caption(text, font, widths[number % columns]) for number, text in enumerate(captions)]
     top = len(heading) * line_height + text_size // 3 if heading else 0
@@ -327,7 +327,7 @@ def _outline(picture: _Picture, mask: NDArray[np.bool_], colour: tuple[int, int,
     picture[mask & ~inner[1:-1, 1:-1]] = colour
 
 
-def _font(size: int) -> Any:
+def text_font(size: int) -> Any:
     """Matplotlib's own font, which has more letters than Pillow's and spaces them well when it is small."""
     import matplotlib as mpl
 

@@ -114,6 +114,10 @@ class Inference:
         answer["seconds"] = {"decoding": seconds, **answer["seconds"]}
         return answer
 
+    def detect_pixels(self, pixels: Pixels) -> dict[str, Any]:
+        """What is found in an RGB image of ours, and the image as a preview."""
+        return self._detect(pixels, None, with_preview=True)
+
     def exemplar_picture(self, number: int) -> bytes | None:
         """A JPEG of an exemplar: its picture, or a drawing of its mask or box; None where there is no such exemplar."""
         if not 0 <= number < len(self._exemplars):
