@@ -20,12 +20,17 @@ from _held_out_tables import ORIENTED, oriented, tables
 from eesvm import CalibrationProblem, solve
 from eesvm.calibration.calibrators.joint import spreads
 from eesvm.calibration.held_out import make_folds, part, resampled
-from eesvm.calibration.pooled import Decisions, Offsets, Rows, pool
+from eesvm.calibration.pooled import CHOICES, UNITS, Decisions, Offsets, Rows, Units, pool
 from eesvm.calibration.tables.fit import split_table
 from eesvm.calibration.tables.score_table import ScoreTable
 
-RECALLS, SEEDS, N_BOOTSTRAPS = (0.9, 0.95), range(5), 8
+RECALLS, SEEDS, N_BOOTSTRAPS = (0.9, 0.95), {1: range(5), 2: range(5, 10)}, 8
 SHARED = "shared"
+FIRST_CHOICES = [choice for choice in CHOICES if choice.units != "spreads" and not choice.keep_off]
+
+
+def offsets_in(units: str, problem: CalibrationProblem, thresholds: np.ndarray) -> Offsets:
+    return Offsets.of(Units.of(units, problem.negative_scores), problem, thresholds, False)
 
 
 def fitted(problem: CalibrationProblem, recall: float) -> np.ndarray:
@@ -58,7 +63,7 @@ def trial(train: ScoreTable, test: ScoreTable, recall: float) -> dict[str, dict[
                 "decided": float((made.negatives > level).mean()),
             }
 
-    scores, quantiles = (Offsets.of(name, problem, joint, False) for name in ("scores", "quantiles"))
+    scores, quantiles = (offsets_in(name, problem, joint) for name in ("scores", "quantiles"))
     for way, made, strength in (
         (SHARED, scores, 0.0),
         ("shared quantile", quantiles, 0.0),
@@ -69,49 +74,90 @@ def trial(train: ScoreTable, test: ScoreTable, recall: float) -> dict[str, dict[
     units = spreads(problem.positive_scores, problem.negative_scores)
     told("joint", decisions(*margins(unseen, joint, units)), 0.0)
     votes, offsets, pooled_votes = [], [], []
-    chosen = pool(problem, recall, folds, lambda rest, _: fitted(rest, recall), joint)
+    chosen = pool(problem, recall, folds, lambda rest, _: fitted(rest, recall), joint, FIRST_CHOICES)
     for seed in range(N_BOOTSTRAPS):
         random = np.random.default_rng(seed)
         drawn = [resampled(each, random) for each in (folds.positive_groups, folds.negative_groups)]
         again = part(problem, *drawn)
         thresholds = fitted(again, recall)
         votes.append(margins(unseen, thresholds, units))
-        refit = Offsets.of(chosen.offsets.units.name, problem, thresholds, False)
+        refit = offsets_in(chosen.choice.units, problem, thresholds)
         offsets.append(refit.offsets)
-        level = Rows.of(refit.units, problem).pooled(refit, chosen.strength).level(recall)
-        pooled = Rows.of(refit.units, unseen).pooled(refit, chosen.strength)
+        level = Rows.of(refit.units, problem).pooled(refit, chosen.choice.strength).level(recall)
+        pooled = Rows.of(refit.units, unseen).pooled(refit, chosen.choice.strength)
         pooled_votes.append((pooled.positives - level, pooled.negatives - level))
     half = (N_BOOTSTRAPS - 1) // 2
     for way, cast in (("vote", votes), ("pooled vote", pooled_votes)):
         told(way, decisions(*(np.sort([vote[k] for vote in cast], axis=0)[half] for k in (0, 1))), 0.0)
     made = chosen.offsets
-    told("pooled", Rows.of(made.units, unseen).pooled(made, chosen.strength), None)
+    told("pooled", Rows.of(made.units, unseen).pooled(made, chosen.choice.strength), None)
     found["pooled"] |= {
         "recall": unseen.recall(chosen.thresholds),
         "decided": float(unseen.accepts(chosen.thresholds).mean()),
-        "strength": chosen.strength,
+        "strength": chosen.choice.strength,
         "units": made.units.name,
     }
     bagged = Offsets(made.units, np.mean(offsets, axis=0), made.is_off)
-    told("pooled, bootstrapped", Rows.of(made.units, unseen).pooled(bagged, chosen.strength), None)
+    told("pooled, bootstrapped", Rows.of(made.units, unseen).pooled(bagged, chosen.choice.strength), None)
     return found
 
 
-def trials(name: str, table: ScoreTable, folder: Path) -> list[dict]:
+def second_trial(train: ScoreTable, test: ScoreTable, recall: float) -> dict[str, dict[str, float]]:
+    """The ways of the second round, as `trial`."""
+    across = train.exemplar_groups is not None
+    problem, unseen = train.problem(across_groups=across), test.problem()
+    folds = make_folds(problem, 5, *(train.parted_groups() or (None, None)))
+    joint = fitted(problem, recall)
+    rows = np.ones(unseen.n_positives), np.ones(unseen.n_negatives)
+    shared = offsets_in("scores", problem, joint)
+    made = Rows.of(shared.units, unseen).pooled(shared, 0.0)
+    level = Rows.of(shared.units, problem).pooled(shared, 0.0).level(recall)
+    units = spreads(problem.positive_scores, problem.negative_scores)
+    numbers = {SHARED: made, "joint": Decisions(*margins(unseen, joint, units), *rows)}
+    found = {way: {"alarms": each.false_alarms(recall)} for way, each in numbers.items()}
+    for way, limit in ((SHARED, level), ("joint", 0.0)):
+        found[way]["recall"] = float((numbers[way].positives > limit).mean())
+        found[way]["decided"] = float((numbers[way].negatives > limit).mean())
+    refits = {}
+
+    def refit(rest: CalibrationProblem, _: float) -> np.ndarray:
+        key = rest.positive_scores.tobytes()  # the folds are the same for both
+        if key not in refits:
+            refits[key] = fitted(rest, recall)
+        return refits[key]
+
+    for way, choices in (("pooled", FIRST_CHOICES), ("pooled, wider", CHOICES)):
+        chosen = pool(problem, recall, folds, refit, joint, choices)
+        made = Rows.of(chosen.offsets.units, unseen).pooled(chosen.offsets, chosen.choice.strength)
+        found[way] = {
+            "alarms": made.false_alarms(recall),
+            "recall": unseen.recall(chosen.thresholds),
+            "decided": float(unseen.accepts(chosen.thresholds).mean()),
+            "strength": chosen.choice.strength,
+            "units": chosen.choice.units,
+            "off": chosen.choice.keep_off,
+        }
+    return found
+
+
+def trials(name: str, table: ScoreTable, folder: Path, rounds: int) -> list[dict]:
     """All splits of a table; kept in the folder."""
-    kept = folder / "held_out_trials" / f"{name}.json"
+    kept = folder / f"held_out_trials_{rounds}" / f"{name}.json"
     if kept.exists():
         return json.loads(kept.read_text())
     rows = []
-    for seed in SEEDS:
+    for seed in SEEDS[rounds]:
         halves = [split_table(table, 0.5, seed), other_way(table, seed)]
         for train, test in halves:
             if name in ORIENTED:
                 train, test = oriented(train, test)
-            rows += [{"recall": recall, "ways": trial(train, test, recall)} for recall in RECALLS]
+            rows += [{"recall": recall, "ways": TRIALS[rounds](train, test, recall)} for recall in RECALLS]
     kept.parent.mkdir(exist_ok=True)
     kept.write_text(json.dumps(rows))
     return rows
+
+
+TRIALS = {1: trial, 2: second_trial}
 
 
 def other_way(table: ScoreTable, seed: int) -> tuple[ScoreTable, ScoreTable]:
@@ -134,17 +180,17 @@ def interval(differences: np.ndarray) -> float:
     return float(stats.t.ppf(0.975, n - 1) * np.sqrt((1 / n + 1) * differences.var(ddof=1)))
 
 
-def page(found: dict[str, list[dict]], missing: list[str]) -> str:
+HEAD = """# Held-out recall and false alarms
+
+`python benchmarks/bench_held_out.py FOLDER`, by [rules](held_out_rules.md) that were written down before: ten halves of each
+table in each round. False alarms are per cent of the tested negatives at the same tested recall; of other ways than one shared
+threshold the difference to it, with its 95 % interval; negative is better.
+"""
+
+
+def page(found: dict[str, list[dict]]) -> str:
     ways = list(next(iter(found.values()))[0]["ways"])
-    parts = [
-        "# Held-out recall and false alarms\n",
-        "`python benchmarks/bench_held_out.py FOLDER`, by [rules](held_out_rules.md) that were written down before: ten "
-        "halves of each table. False alarms are per cent of the tested negatives at the same tested recall; below, the "
-        "difference to one shared threshold with its 95 % interval, negative is better.\n",
-        f"{machine()}.\n",
-    ]
-    if missing:
-        parts.append(f"Not at hand: {', '.join(missing)}.\n")
+    parts = []
     for recall in RECALLS:
         values = {
             name: {
@@ -152,7 +198,7 @@ def page(found: dict[str, list[dict]], missing: list[str]) -> str:
             }
             for name, rows in found.items()
         }
-        parts.append(f"## Recall {recall:g}\n")
+        parts.append(f"### Recall {recall:g}\n")
         rows = []
         for name, by_way in values.items():
             cells = [name, f"{100 * by_way[SHARED].mean():.1f}"]
@@ -167,7 +213,7 @@ def page(found: dict[str, list[dict]], missing: list[str]) -> str:
             half = stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else 0.0
             last.append(f"**{each.mean():+.2f} ± {half:.2f}**")
         parts.append(markdown(["table", SHARED, *ways[1:]], [*rows, last]))
-    parts.append("## As decided\n")
+    parts.append("### As decided\n")
     parts.append("Mean recall and false alarms, in per cent, of what was fitted for a recall, on the tested half.\n")
     decided = [way for way in ways if "decided" in next(iter(found.values()))[0]["ways"][way]]
     rows = []
@@ -181,37 +227,45 @@ def page(found: dict[str, list[dict]], missing: list[str]) -> str:
                 cells.append(" / ".join(f"{100 * np.mean(each):.1f}" for each in both))
             rows.append(cells)
     parts.append(markdown(["table", "wanted", *decided], rows))
-    parts.append("## What was chosen\n")
+    parts.append("### What was chosen\n")
     chosen = [[name, *(_chosen(kept, recall) for recall in RECALLS)] for name, kept in found.items()]
     parts.append(markdown(["table", *(f"units and strength at {recall:g}" for recall in RECALLS)], chosen))
     return "\n".join(parts)
 
 
 def _chosen(kept: list[dict], recall: float) -> str:
-    rows = [row["ways"]["pooled"] for row in kept if row["recall"] == recall]
-    n_quantiles = sum(row["units"] == "quantiles" for row in rows)
-    return f"quantiles {n_quantiles} of {len(rows)}, mean strength {np.mean([row['strength'] for row in rows]):.2f}"
+    rows = [row["ways"].get("pooled, wider", row["ways"]["pooled"]) for row in kept if row["recall"] == recall]
+    counts = {units: sum(row["units"] == units for row in rows) for units in UNITS}
+    units = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+    off = f", off {sum(row['off'] for row in rows)}" if "off" in rows[0] else ""
+    return f"{units}{off}; mean strength {np.mean([row['strength'] for row in rows]):.2f}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tables", nargs="+")
+    parser.add_argument("--rounds", nargs="+", type=int, choices=[1, 2], default=[1, 2])
     options = parser.parse_args()
-    found, missing = {}, []
-    for name, make in tables(options.folder).items():
-        if options.tables and name not in options.tables:
-            continue
-        try:
-            table = make()
-        except FileNotFoundError as error:
-            missing.append(f"{name} ({error.filename})")
-            continue
-        found[name] = trials(name, table, options.folder)
-        print(f"{name}: done", flush=True)
+    parts, missing = [HEAD, f"{machine()}.\n"], []
+    for rounds in options.rounds:
+        found = {}
+        for name, make in tables(options.folder).items():
+            if options.tables and name not in options.tables:
+                continue
+            try:
+                table = make()
+            except FileNotFoundError as error:
+                missing.append(f"{name} ({error.filename})")
+                continue
+            found[name] = trials(name, table, options.folder, rounds)
+            print(f"round {rounds}, {name}: done", flush=True)
+        parts.append(f"## Round {rounds}\n\n{page(found)}")
     for line in missing:
         print(f"missing: {line}")
-    (RESULTS / "held_out.md").write_text(page(found, missing))
+    if missing:
+        parts.append(f"Not at hand: {', '.join(missing)}.\n")
+    (RESULTS / "held_out.md").write_text("\n".join(parts))
 
 
 if __name__ == "__main__":

@@ -640,6 +640,7 @@ def test_old_certificates_are_read(tmp_path):
     [
         (["--max-loss", "10"], "the most recall with a loss of 10 at most"),
         (["--min-precision", "0.9"], "the most recall with a precision of 0.9 at least"),
+        (["--max-loss", "10", "--compare"], "counted at the recall of the joint thresholds"),
         (["--max-detectors", "3", "--min-recall", "0.5"], "3 exemplars may be in use"),
         (["--detector-cost", "3"], "of the loss"),
     ],
@@ -663,7 +664,6 @@ def test_the_command(tmp_path, capsys, options, fact):
         (["--max-loss", "1", "--min-precision", "0.5"], "`max_loss` and `min_precision` exclude each other: give one of them"),
         (["--max-loss", "1", "--min-recall", "0.5"], "`min_recall` and `max_loss` exclude each other: what is asked for is the most recall"),
         (["--max-loss", "1", "--method", "greedy"], "`max_loss` needs method='exact', got 'greedy'"),
-        (["--max-loss", "1", "--compare"], "--compare counts at a recall floor: it does not go with --max-loss or --min-precision"),
         (["--max-detectors", "2", "--method", "greedy"], "--max-detectors needs --method exact, got greedy"),
         (["--max-detectors", "2", "--frontier"], "--frontier does not go with --max-detectors: its floors know of no such limit"),
         (["--min-precision", "0.5", "--detector-cost", "1"], "--detector-cost does not go with --min-precision, which knows of no other costs"),

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from eesvm._support.validation import FloatArray, InputError, check_number
 from eesvm.calibration.problem import CalibrationProblem
 
+Groups = tuple[NDArray[Any], NDArray[Any]]  # of the positives and of the negatives
+
 _Z = 1.959964  # of a normal distribution, 95 % lie between minus this and this
 
 
@@ -41,6 +43,7 @@ class HeldOut:
     fitted_recall: float
     fitted_false_alarms: float
     n_folds: int
+    is_grouped: bool  # whether whole groups were held out
 
     @property
     def warnings(self) -> list[str]:
@@ -68,6 +71,7 @@ class Folds:
     negatives: NDArray[np.intp]
     positive_groups: NDArray[np.intp]
     negative_groups: NDArray[np.intp]
+    is_grouped: bool
 
     @property
     def n_folds(self) -> int:
@@ -94,6 +98,7 @@ def make_folds(
     check_number(n_folds, "n_folds", minimum=2, integer=True)
     n_positives, n_rows = problem.n_positives, problem.n_positives + problem.n_negatives
     ids = np.arange(n_rows)
+    is_grouped = positive_groups is not None and negative_groups is not None
     if positive_groups is not None and negative_groups is not None:
         _, ids = np.unique(np.concatenate([positive_groups, negative_groups]), return_inverse=True)
     has_positive, has_negative = (np.zeros(int(ids.max()) + 1, dtype=bool) for _ in range(2))
@@ -107,7 +112,7 @@ def make_folds(
     for members in (has_positive & has_negative, has_positive & ~has_negative, ~has_positive):
         chosen = random.permutation(np.flatnonzero(members))
         fold[chosen] = np.arange(len(chosen)) % n_folds
-    return Folds(fold[ids[:n_positives]], fold[ids[n_positives:]], ids[:n_positives], ids[n_positives:])
+    return Folds(fold[ids[:n_positives]], fold[ids[n_positives:]], ids[:n_positives], ids[n_positives:], is_grouped)
 
 
 def part(
@@ -139,32 +144,45 @@ def training_parts(problem: CalibrationProblem, folds: Folds) -> Iterator[tuple[
 def cross_validate(
     problem: CalibrationProblem,
     folds: Folds,
-    fit: Callable[[CalibrationProblem, float], FloatArray],
+    fit: Callable[[CalibrationProblem, float, Groups], FloatArray],
     fitted: FloatArray,
+    judged: CalibrationProblem | None = None,
 ) -> HeldOut:
     """Recall and false alarms of thresholds on the rows that they were not fitted to.
 
     Parameters
     ----------
-    problem : all rows. A positive counts as accepted where an exemplar accepts it by a pair that is not forbidden.
+    problem : all rows.
     folds : where each row is held out.
-    fit : thresholds (E,) of a problem, and of its share of the negatives' weight, by which a budget is multiplied.
-    fitted : (E,) thresholds that were fitted to all rows, for comparison.
+    fit : thresholds (E,) of a problem, or of a vote (B, E), given its share of the negatives' weight, by which a budget
+        is multiplied, and the groups of its rows.
+    fitted : (E,) or (B, E) thresholds that were fitted to all rows, for comparison.
+    judged : the same rows, with other forbidden pairs for those that are held out.
     """
+    judged = problem if judged is None else judged
     covered, accepted = np.zeros(problem.n_positives, dtype=bool), np.zeros(problem.n_negatives, dtype=bool)
     for fold, rest, share in training_parts(problem, folds):
-        thresholds = fit(rest, share)
-        held_out = part(problem, folds.positives == fold, folds.negatives == fold)
-        covered[folds.positives == fold] = held_out.covers(thresholds)
-        accepted[folds.negatives == fold] = held_out.accepts(thresholds)
+        is_in = folds.positives == fold, folds.negatives == fold
+        groups = folds.positive_groups[~is_in[0]], folds.negative_groups[~is_in[1]]
+        covered[is_in[0]], accepted[is_in[1]] = _decided(part(judged, *is_in), fit(rest, share, groups))
     total = problem.negative_weights.sum()
+    known = _decided(problem, fitted)
     return HeldOut(
         recall=share_with_interval(covered, problem.positive_weights, folds.positive_groups),
         false_alarms=share_with_interval(accepted, problem.negative_weights, folds.negative_groups),
-        fitted_recall=problem.recall(fitted),
-        fitted_false_alarms=float(problem.negative_weights[problem.accepts(fitted)].sum() / total) if total else 0.0,
+        fitted_recall=float(problem.positive_weights[known[0]].sum() / problem.positive_weights.sum()),
+        fitted_false_alarms=float(problem.negative_weights[known[1]].sum() / total) if total else 0.0,
         n_folds=folds.n_folds,
+        is_grouped=folds.is_grouped,
     )
+
+
+def _decided(problem: CalibrationProblem, thresholds: FloatArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which positives are covered and which negatives accepted, by most of the thresholds where there are several."""
+    votes = np.atleast_2d(thresholds)
+    covered = np.sum([problem.covers(vote) for vote in votes], axis=0, dtype=np.intp)
+    accepted = np.sum([problem.accepts(vote) for vote in votes], axis=0, dtype=np.intp)
+    return np.asarray(2 * covered > len(votes)), np.asarray(2 * accepted > len(votes))
 
 
 def share_with_interval(is_in: NDArray[np.bool_], weights: NDArray[np.float64], groups: NDArray[np.intp]) -> Share:

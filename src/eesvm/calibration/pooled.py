@@ -2,8 +2,8 @@
 
 In: a `CalibrationProblem`, a recall that is wanted on new rows, folds, and a function that fits thresholds jointly.
 Out: `Pooled`, one threshold per exemplar. Thresholds that fit these rows best owe part of their lead to chance. Each is
-moved along a line to where all exemplars would have the same one, in the unit of the scores or in quantiles of the
-negatives, as far as pays on held-out rows; then all are lowered together until held-out rows have the recall.
+moved along a line to where all exemplars would have the same one, in one of three units, as far as pays on held-out
+rows; then all are lowered together until held-out rows have the recall.
 Not here: a proof, which only fitted rows can have.
 """
 
@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product, starmap
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,16 +23,28 @@ from eesvm.calibration.problem import CalibrationProblem
 
 _F64 = NDArray[np.float64]
 
-UNITS = ("scores", "quantiles")
+UNITS = ("scores", "spreads", "quantiles")
 STRENGTHS = (0.0, 0.25, 0.5, 0.75, 1.0)
 _TAIL = 0.1  # share of the negatives from which the end of a column's distribution is drawn on
 
 
+class Choice(NamedTuple):
+    """How thresholds are drawn together."""
+
+    units: str  # one of UNITS, in which they are
+    strength: float  # the share of each threshold that is its own: 0 is one for all, 1 what was found jointly
+    keep_off: bool  # whether exemplars that were found redundant stay switched off
+
+
+CHOICES = tuple(starmap(Choice, product(UNITS, STRENGTHS, (False, True))))
+
+
 @dataclass(frozen=True)
 class Units:
-    """Rising maps, one per column: the scores as they are, or minus the logarithm of the share of negatives above.
+    """Rising maps, one per column: the scores as they are, in standard deviations of the negatives, or in quantiles.
 
-    Between two negatives a map is a line; beyond the last it goes on as an exponential tail would.
+    A quantile is minus the logarithm of the share of negatives above. Between two negatives its map is a line; beyond
+    the last it goes on as an exponential tail would.
     """
 
     name: str
@@ -43,6 +57,9 @@ class Units:
         """Maps by the scores (N, E) of negatives; `name` is one of `UNITS`."""
         if name == "scores":
             return cls(name, [], [], [])
+        if name == "spreads":
+            zero = [np.zeros(1)] * negatives.shape[1]
+            return cls(name, zero, zero, [1 / _spread(column[column > -np.inf]) for column in negatives.T])
         columns = [_quantiles(column[column > -np.inf].astype(np.float64), len(negatives)) for column in negatives.T]
         knots, heights, slopes = zip(*columns, strict=True)
         return cls(name, knots, heights, slopes)
@@ -60,6 +77,12 @@ class Units:
         for j, (knots, heights, slope) in enumerate(zip(self.knots, self.heights, self.slopes, strict=True)):
             found[j] = _line(found[j : j + 1], heights, knots, 1 / slope)[0]
         return found
+
+
+def _spread(column: FloatArray) -> float:
+    """The standard deviation; 1 where there is none."""
+    spread = float(column.std(dtype=np.float64)) if len(column) else 0.0
+    return spread if 0 < spread < np.inf else 1.0
 
 
 def _quantiles(column: _F64, n_negatives: int) -> tuple[_F64, _F64, float]:
@@ -90,9 +113,8 @@ class Offsets:
     is_off: NDArray[np.bool_]  # (E,) switched off
 
     @classmethod
-    def of(cls, name: str, problem: CalibrationProblem, thresholds: FloatArray, keep_off: bool) -> Offsets:
+    def of(cls, units: Units, problem: CalibrationProblem, thresholds: FloatArray, keep_off: bool) -> Offsets:
         """A redundant exemplar has the highest of what accepts no positive and of the middle of the others."""
-        units = Units.of(name, problem.negative_scores)
         values = allowed_values(units, problem)
         is_off = np.asarray(thresholds == np.inf)
         offsets = units.values(thresholds[None].astype(np.float64))[0]
@@ -120,9 +142,9 @@ class Pooled:
 
     thresholds: FloatArray  # (E,), +inf for an exemplar that is switched off
     offsets: Offsets  # of all rows, in the units chosen
-    strength: float  # the share of each threshold that is its own: 0 is one for all, 1 what was found jointly
+    choice: Choice
     lowered: float  # by how much, in those units, all were lowered for the recall of held-out rows
-    false_alarms: dict[tuple[str, float], float]  # held out at that recall, by units and strength
+    false_alarms: dict[Choice, float]  # held out at that recall, by what could be chosen
 
 
 def pool(
@@ -131,8 +153,7 @@ def pool(
     folds: Folds,
     fit: Callable[[CalibrationProblem, float], FloatArray],
     fitted: FloatArray,
-    keep_off: bool = False,
-    choices: Sequence[tuple[str, float]] | None = None,
+    choices: Sequence[Choice] = CHOICES,
 ) -> Pooled:
     """Thresholds that have a recall on new rows, at the fewest false alarms there.
 
@@ -143,28 +164,27 @@ def pool(
     folds : where each row is held out.
     fit : thresholds (E,) of a part of the rows, and of its share of the negatives' weight.
     fitted : (E,) those of all rows.
-    keep_off : whether exemplars that were found redundant stay switched off, as where few may be in use.
-    choices : pairs of units and strength to choose from. Default: all of `UNITS` and `STRENGTHS`.
+    choices : what to choose from; of equally good ones, the first.
     """
     check_number(recall, "recall", above=0, maximum=1)
-    choices = [(name, strength) for name in UNITS for strength in STRENGTHS] if choices is None else list(choices)
     trials = {choice: _Trial(problem) for choice in choices}
     for fold, rest, share in training_parts(problem, folds):
         held_out = part(problem, folds.positives == fold, folds.negatives == fold)
         found = fit(rest, share)
-        for name in {units for units, _ in choices}:
-            made = Offsets.of(name, rest, found, keep_off)
-            seen, unseen = Rows.of(made.units, rest), Rows.of(made.units, held_out)
-            for strength in [strength for units, strength in choices if units == name]:
-                pooled = unseen.pooled(made, strength)
-                trials[name, strength].add(folds, fold, pooled, recall, seen.pooled(made, strength).level(recall))
+        for name in {choice.units for choice in choices}:
+            units = Units.of(name, rest.negative_scores)
+            seen, unseen = Rows.of(units, rest), Rows.of(units, held_out)
+            for choice in [choice for choice in choices if choice.units == name]:
+                made = Offsets.of(units, rest, found, choice.keep_off)
+                level = seen.pooled(made, choice.strength).level(recall)
+                trials[choice].add(folds, fold, unseen.pooled(made, choice.strength), recall, level)
     alarms = {choice: trial.alarms for choice, trial in trials.items()}
-    name, strength = min(choices, key=lambda choice: (round(alarms[choice], 12), choice[1]))
-    made = Offsets.of(name, problem, fitted, keep_off)
-    level = Rows.of(made.units, problem).pooled(made, strength).level(recall)
-    lowered = max(0.0, -trials[name, strength].positives(problem).level(recall))
-    thresholds = _rounded(problem, made.thresholds(level - lowered, strength))
-    return Pooled(thresholds, made, strength, lowered, alarms)
+    best = min(choices, key=lambda choice: round(alarms[choice], 12))
+    made = Offsets.of(Units.of(best.units, problem.negative_scores), problem, fitted, best.keep_off)
+    level = Rows.of(made.units, problem).pooled(made, best.strength).level(recall)
+    lowered = max(0.0, -trials[best].positives(problem).level(recall))
+    thresholds = _rounded(problem, made.thresholds(level - lowered, best.strength))
+    return Pooled(thresholds, made, best, lowered, alarms)
 
 
 def allowed_values(units: Units, problem: CalibrationProblem) -> _F64:
