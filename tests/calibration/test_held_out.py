@@ -46,8 +46,7 @@ def test_every_row_is_held_out_once_and_groups_stay_together(n_folds, n_positive
         where = {}
         for group, fold in zip(np.concatenate(groups), np.concatenate([folds.positives, folds.negatives]), strict=True):
             assert where.setdefault(group, fold) == fold
-    else:
-        assert set(folds.negatives) == set(range(folds.n_folds))
+    assert set(folds.negatives) == set(range(folds.n_folds))
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -78,7 +78,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
-        if tag not in ("meta", "rect", "line", "circle", "polygon", "polyline"):
+        if tag != "meta":
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attributes):

@@ -86,7 +86,7 @@ def make_folds(
     negative_groups: NDArray[Any] | None = None,
     random_state: int = 0,
 ) -> Folds:
-    """Deal groups, or rows where there are none, into folds; groups with a positive first, so that all folds have some.
+    """Deal groups, or rows where there are none, into folds, so that each has positives and negatives.
 
     Parameters
     ----------
@@ -109,9 +109,11 @@ def make_folds(
         raise InputError("cross-validation needs positives from two rows or groups at least, and negatives from two")
     random = np.random.default_rng(random_state)
     fold = np.empty(len(has_positive), dtype=np.intp)
-    for members in (has_positive & has_negative, has_positive & ~has_negative, ~has_positive):
+    both = random.permutation(np.flatnonzero(has_positive & has_negative))
+    fold[both] = np.arange(len(both)) % n_folds
+    for members in (has_positive & ~has_negative, ~has_positive):  # each goes on where those with both have ended
         chosen = random.permutation(np.flatnonzero(members))
-        fold[chosen] = np.arange(len(chosen)) % n_folds
+        fold[chosen] = (len(both) + np.arange(len(chosen))) % n_folds
     return Folds(fold[ids[:n_positives]], fold[ids[n_positives:]], ids[:n_positives], ids[n_positives:], is_grouped)
 
 

@@ -225,6 +225,29 @@ class JointCalibrator(ScoreCalibrator):
         self.classes_ = np.array([0, 1])
         return self
 
+    def to_dict(self, at_least: bool = False, off: float | None = None) -> dict[str, float | None]:
+        """The thresholds by name, as plain numbers for JSON and other tools.
+
+        Names are those of the data frame, the table or the file that the calibrator comes from, else exemplar_0, ...
+
+        Parameters
+        ----------
+        at_least : accept scores that reach the number, as many tools do, and not only those above it: the numbers are
+            the next ones above the thresholds, so that decisions stay the same.
+        off : what stands for an exemplar that is switched off; JSON has no infinity.
+        """
+        if not hasattr(self, "thresholds_"):
+            raise NotFittedInputError("This JointCalibrator is not fitted yet: call `fit` with scores and labels")
+        if hasattr(self, "votes_"):
+            raise InputError("a vote of refits has no thresholds of its own: fit with `n_bootstraps=0`")
+        limits = self.thresholds_
+        if at_least:
+            limits = np.where(limits < np.inf, np.nextafter(limits, limits.dtype.type(np.inf)), limits)
+        names = getattr(self, "exemplar_names_", None)
+        if names is None:
+            names = getattr(self, "feature_names_in_", [f"exemplar_{j}" for j in range(len(limits))])
+        return {str(name): off if limit == np.inf else float(limit) for name, limit in zip(names, limits, strict=True)}
+
     def refit(self, problem: CalibrationProblem, share: float = 1.0) -> FloatArray:
         """(E,) thresholds of a part of the rows, by a short search; the calibrator stays as it is.
 

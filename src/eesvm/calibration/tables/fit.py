@@ -6,6 +6,7 @@ In: a `ScoreTable` and an unfitted `JointCalibrator`. Out: the fitted one; per e
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -112,18 +113,15 @@ def _check_unscored(table: ScoreTable, problem: CalibrationProblem, calibrator: 
     if table.missing != NOT_FIRED or calibrator.max_loss is not None or calibrator.min_precision is not None:
         return
     rows = table.unscored_positives()
-    floor = check_number(
-        calibrator.min_recall if calibrator.target_recall is None else calibrator.target_recall,
-        "min_recall" if calibrator.target_recall is None else "target_recall",
-        above=0,
-        maximum=1,
-    )
+    name = "min_recall" if calibrator.target_recall is None else "target_recall"
+    floor = check_number(getattr(calibrator, name), name, above=0, maximum=1)
     if len(rows) and problem.spare_budget(floor) < 0:
         shown = ", ".join(map(str, rows[:5])) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
         which = f"row {shown} is a positive" if len(rows) == 1 else f"rows {shown} are positives"
+        most = float(problem.positive_weights[~problem.orphans()].sum() / problem.positive_weights.sum())
         raise InputError(
             f"{which} without any score (rows count from 0), which no thresholds accept: leave out what has no score, "
-            f"or lower `min_recall`, now {floor:g}"
+            f"or lower `{name}`, now {floor:g}, to {math.floor(1e4 * most) / 1e4:g} at most"
         )
 
 
