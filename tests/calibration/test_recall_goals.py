@@ -31,6 +31,7 @@ from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.score_table import write_score_table
 from eesvm.cli import main
 from helpers import reference
+from helpers.examples import many
 
 BUDGETS = (0.0, 0.25, 1.0, 1.5, 2.0, 3.0, 5.0)
 PRECISIONS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.3, 0.1)
@@ -289,6 +290,29 @@ def test_equals_the_integer_program(seed, problem_options, options):
     problem = medium_problem(seed, **problem_options)
     expected = integer_program(problem, **options)
     assert check(problem, options, None if expected is None else round(expected, 6))
+
+
+def test_small_problems_equal_the_integer_program():
+    """Missing scores, weights, ties, costs and limits, by a solver that knows nothing of ours."""
+    random = np.random.default_rng(400)
+    solved = 0
+    for _ in range(many(2000)):
+        costs = bool(random.random() < 0.3)
+        drawn = small_problem(random, costs, max_exemplars=6)
+        problem = CalibrationProblem(
+            drawn.positive_scores,
+            drawn.negative_scores,
+            drawn.positive_weights,
+            drawn.negative_weights,
+            missing="not-fired",
+            detector_cost=drawn.detector_cost,
+        )
+        options = question(random, costs)
+        if random.random() < 0.3:
+            options["max_detectors"] = int(random.integers(1, problem.n_exemplars + 1))
+        expected = integer_program(problem, **options)
+        solved += check(problem, options, None if expected is None else round(expected, 6))
+    assert solved > many(2000) // 3
 
 
 # What changes nothing
