@@ -34,7 +34,7 @@ ROAD = (
 
 # The same inside three rooms: a part imports from parts before it.
 PARTS = {
-    "exemplars": ("rows", "scoring", "solver", "svms", "lda", "single_svm", "cached_mining", "mining", "files"),
+    "exemplars": ("rows", "scoring", "solver", "svms", "lda", "single_svm", "mining", "files"),
     "calibration": (
         "units",
         "problem",
@@ -44,6 +44,7 @@ PARTS = {
         "anytime",
         "result",
         "ranks",
+        "quanta",
         "search",
         "proofs",
         "few_detectors",
@@ -70,6 +71,7 @@ PARTS = {
         "card",
         "files",
         "keys",
+        "training_inputs",
         "training_tasks",
         "image_stages",
         "class_stages",

@@ -79,7 +79,7 @@ class ImageRecord:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong in a file of a dataset; the run goes on without what it names."""
+    """Something wrong in a file of a dataset; the run continues without what it names."""
 
     path: str
     reason: str
@@ -167,7 +167,7 @@ class Windows(_BoxRows):
 
 @dataclass(frozen=True)
 class ExemplarAnnotation:
-    """What a training object can hand on: everything a detection inherits from the exemplar that won it."""
+    """What a training object can transfer: everything a detection inherits from the exemplar that won it."""
 
     class_name: str
     image_id: str

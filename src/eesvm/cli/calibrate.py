@@ -72,7 +72,7 @@ def add_parser(verbs: Parsers) -> None:
         "--max-loss",
         type=number(minimum=0),
         metavar="L",
-        help="accept as many positives as possible with false alarms of this weight (without weights: so many)",
+        help="accept as many positives as possible with false alarms of this weight (without weights: this many)",
     )
     add(
         "--min-precision",
@@ -84,7 +84,7 @@ def add_parser(verbs: Parsers) -> None:
         "--max-detectors",
         type=number(minimum=1, integer=True),
         metavar="K",
-        help="use so many exemplars at most; the others are switched off",
+        help="use K exemplars at most; the others are switched off",
     )
     add(
         "--detector-cost",
@@ -93,10 +93,8 @@ def add_parser(verbs: Parsers) -> None:
         metavar="C",
         help="what using an exemplar costs, in false alarms; it is part of the loss (default: 0)",
     )
-    add("--time-limit", type=number(minimum=0), metavar="S", help="stop after so many seconds with the best so far")
-    add(
-        "--node-limit", type=number(minimum=1, integer=True), metavar="N", help="stop after so many nodes of the search"
-    )
+    add("--time-limit", type=number(minimum=0), metavar="S", help="stop after S seconds with the best so far")
+    add("--node-limit", type=number(minimum=1, integer=True), metavar="N", help="stop after N nodes of the search")
     add(
         "--gap",
         type=number(minimum=0),

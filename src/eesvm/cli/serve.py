@@ -24,7 +24,7 @@ DEFAULT_PORT = 8765
 
 _HELP = f"""\
 Open the address that is printed, drop an image on the page, and see detections, the training objects they look like
-and the masks and parts these hand on, with sliders for the score and for the recall floor. Thresholds for the floors
+and the masks and parts these transfer, with sliders for the score and for the recall floor. Thresholds for the floors
 are searched from the training scores in the model, in the background, on one core. Ctrl-C ends the server.
 
 The page is for this machine alone: other addresses than 127.0.0.1 need --allow-outside. There is no password. An image

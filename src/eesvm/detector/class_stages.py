@@ -97,7 +97,7 @@ class ClassStages:
         is_seen = checkpoint is not None and self.engine.sees(checkpoint.parent)
         kept = str(checkpoint.absolute()) if is_seen and checkpoint is not None else None
         table, packed = self._shared_table(windows), PackedRows.of(windows, rows)
-        single = self.engine.submit(single_task, table, packed, random_state)
+        single = self.engine.submit(single_task, table, packed, options.single_loss, random_state)
         progress = self._training_progress(name)
         pieces = [
             self.engine.submit(block_task, table, packed, options, single, blocks, n_blocks, kept, budget, progress)

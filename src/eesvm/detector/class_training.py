@@ -139,7 +139,7 @@ def train_class(
     """
     options = TrainingOptions() if options is None else options
     chosen, instances = class_rows(windows, class_name, options, random_state)
-    single = train_single(windows.table, chosen, random_state)
+    single = train_single(windows.table, chosen, options.single_loss, random_state)
     trainer = make_trainer(options, single, checkpoint, progress, memory_budget)
     trainer.fit(*training_rows(windows.table, chosen, options.own_image))
     return TrainedClass(class_name, trainer, instances, single, int(chosen.is_negative.sum()))
@@ -165,9 +165,9 @@ def class_rows(
     return ClassRows(own, is_negative, is_drawn & (overlap <= options.single_max_overlap)), instances
 
 
-def train_single(table: DescriptorTable, chosen: ClassRows, random_state: int) -> SingleSVM:
+def train_single(table: DescriptorTable, chosen: ClassRows, loss: str, random_state: int) -> SingleSVM:
     """One SVM for all objects of a class."""
-    svm = LinearSVM(random_state=random_state)
+    svm = LinearSVM(loss=loss, random_state=random_state)
     svm.fit(table.descriptors[chosen.own], table.rows(chosen.is_single_negative))
     return SingleSVM(svm.coef_, float(np.float32(svm.intercept_)))
 

@@ -394,7 +394,7 @@ class _Reader(Document):
         if self.content["format_version"] == 1:
             options = _with_opencv_windows(options)
         with self.usable("options"):
-            return DetectorOptions.make(config=options)
+            return DetectorOptions.make(config=_as_trained(options))
 
     def transforms(self) -> list[PCA | MeanNormScaler]:
         names = self.content["descriptor"].get("transforms")
@@ -453,6 +453,13 @@ class _Reader(Document):
 
     def certificate(self, file: str) -> Certificate:
         return load_certificate(self.check(file))
+
+
+def _as_trained(options: dict[str, Any]) -> dict[str, Any]:
+    """Options that a model of before they existed does not state, as they were then."""
+    before = {"training": {"single_loss": "hinge"}, "calibration": {"shrink": None}}
+    given = {group: options.get(group, {}) for group in before}
+    return options | {group: before[group] | own for group, own in given.items() if isinstance(own, dict)}
 
 
 def _with_opencv_windows(options: dict[str, Any]) -> dict[str, Any]:

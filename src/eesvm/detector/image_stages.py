@@ -187,7 +187,7 @@ def _plain_record(record: ImageRecord) -> ImageRecord:
 
 
 def _with_threads(descriptor: Descriptor, n_threads: int | None) -> Descriptor:
-    """The same descriptor, with so many threads for its network where it has one; numbers do not depend on them."""
+    """The same descriptor, with a number of threads for its network where it has one; numbers do not depend on them."""
     if isinstance(descriptor, Transformed):
         changed = copy.copy(descriptor)
         changed.descriptor = _with_threads(descriptor.descriptor, n_threads)

@@ -116,7 +116,7 @@ def _fit_transforms(rows: NDArray[np.float32], options: DescriptorOptions) -> li
         n = min(options.n_components, len(rows) - 1)
         if n < options.n_components:
             _logger.warning(
-                "a PCA with %d components needs more windows: there are %d, which give so many components",
+                "a PCA with %d components needs more windows: there are %d, which give that many components",
                 options.n_components,
                 n,
             )

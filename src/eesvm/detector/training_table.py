@@ -206,7 +206,7 @@ def describe_windows(
 
 
 def _empty_table(n_rows: int, n_columns: int, memory: int) -> NDArray[np.float32]:
-    """In memory, or mapped from a file that is gone with the table."""
+    """In memory, or mapped from a file that is deleted with the table."""
     if 4 * n_rows * n_columns <= memory:
         return np.empty((n_rows, n_columns), dtype=np.float32)
     with tempfile.TemporaryFile(prefix="eesvm-descriptors-") as handle:

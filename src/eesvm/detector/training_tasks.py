@@ -55,9 +55,9 @@ def descriptors_task(item: tuple[ImageRecord, Windows], descriptor: Descriptor, 
     return Filled(describe_into(*item, descriptor, cache), cache.entries if isinstance(cache, _Carrier) else [])
 
 
-def single_task(descriptors: F32, packed: PackedRows, random_state: int) -> SingleSVM:
+def single_task(descriptors: F32, packed: PackedRows, loss: str, random_state: int) -> SingleSVM:
     """Train the single SVM of a class."""
-    return train_single(packed.table(descriptors), packed.rows(), random_state)
+    return train_single(packed.table(descriptors), packed.rows(), loss, random_state)
 
 
 def block_task(

@@ -188,7 +188,7 @@ class ExemplarSVMs(LinearExemplars):
         return self
 
     def n_blocks(self, n_exemplars: int, n_negatives: int, n_dimensions: int) -> int:
-        """In how many blocks `fit` trains so many exemplars.
+        """In how many blocks `fit` trains a number of exemplars.
 
         Parameters
         ----------

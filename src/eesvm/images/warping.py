@@ -60,7 +60,7 @@ def covered_share(mask: NDArray[np.bool_], edges: Edges) -> _Floats:
 
 
 def resampled(picture: NDArray[np.uint8], edges: Edges) -> NDArray[np.uint8]:
-    """(height, width, 3) colours: between source pixels when enlarged, averaged when shrunk; the border goes on."""
+    """(height, width, 3) colours: between source pixels when enlarged, averaged when shrunk; the border is repeated."""
     across = _tent_weights(edges.columns, picture.shape[1])
     down = _tent_weights(edges.rows, picture.shape[0])
     colours = [down @ picture[:, :, channel].astype(np.float64) @ across.T for channel in range(3)]

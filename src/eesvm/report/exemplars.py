@@ -1,4 +1,4 @@
-"""The exemplars of a model for the page: how they look, what their thresholds accept, what they hand on.
+"""The exemplars of a model for the page: how they look, what their thresholds accept, what they transfer.
 
 In: a class of a model, with the scores it was calibrated on where it has kept them. Out: an `Exemplar` for each, and
 the class's `Search` where it has a joint calibration. A training window that an exemplar is responsible for is shown as
@@ -81,7 +81,7 @@ def class_part(
 
 
 def _looks(annotation: ExemplarAnnotation, class_id: int) -> Exemplar:
-    """An exemplar without its detector: everything it hands on, in the coordinates of its own box."""
+    """An exemplar without its detector: everything it transfers, in the coordinates of its own box."""
     x1, y1, x2, y2 = (float(side) for side in annotation.box)
     width, height = x2 - x1, y2 - y1
     scale = min(1.0, _OUTLINE_SIDE / max(width, height))

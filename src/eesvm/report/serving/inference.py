@@ -1,4 +1,4 @@
-"""From the bytes of an image to plain data: detections, the exemplars behind them, and what those hand on.
+"""From the bytes of an image to plain data: detections, the exemplars behind them, and what those transfer.
 
 In: a detector, and for each image its bytes and the recall floors that are known by then. Out: dictionaries and lists
 of numbers and texts that JSON can hold, and pictures of exemplars as JPEG. Nothing is kept from one image to the next.
@@ -9,7 +9,7 @@ done once for every floor and once without: a window that a floor rejects suppre
 suppression of its own, because windows that score less never suppress better ones. The answer is the union of these
 lists; each detection says where it stands, so that a page can move both sliders without asking again.
 
-Masks are handed on in a frame of at most 1,000 pixels, which is what a screen shows of them.
+Masks are transferred in a frame of at most 1,000 pixels, which is what a screen shows of them.
 """
 
 from __future__ import annotations
