@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from eesvm._support.validation import InputError, check_number
 from eesvm.datasets.problems import reason, skip
@@ -118,7 +118,8 @@ def hand_on(
     handed = []
     for box, voters, weights in zip(image.detections.boxes, image.voters, image.weights, strict=True):
         speaking = [exemplars[each] for each in voters]
-        one = transfer(*speaking, box, size) if len(voters) == 1 else transfer_consensus(speaking, weights, box, size)
+        is_vote = len(speaking) > 1
+        one = transfer_consensus(speaking, weights, box, size) if is_vote else transfer(speaking[0], box, size)
         handed.append(one if pixels is None else refine(one, speaking, pixels, weights))
     return tuple(handed)
 
@@ -159,16 +160,17 @@ def measure_transfer(
     ]
     if not any(instance is not None for instance in instances):
         return None
-    choices: dict[str, NDArray[np.int64] | Consensus | Refined] = {
+    speaking: dict[str, NDArray[np.int64] | Consensus] = {
         WINNER: np.concatenate([one.detections.exemplars for one in chosen])
     }
     voters = [each for one in chosen for each in one.voters]
     n_voters = max(map(len, voters))
     if n_voters > 1:
-        choices[f"vote of {n_voters}"] = Consensus(voters, [each for one in chosen for each in one.weights])
+        speaking[f"vote of {n_voters}"] = Consensus(voters, [each for one in chosen for each in one.weights])
+    choices: dict[str, ArrayLike | Consensus | Refined] = {**speaking}
     if refined:
-        (*_, last) = choices
-        choices[f"{last}, refined"] = Refined(choices[last])
+        last, choice = list(speaking.items())[-1]
+        choices[f"{last}, refined"] = Refined(choice)
     choices[RANDOM] = random_choice(exemplars, instances, n_draws, random_state)
     try:
         return transfer_quality(

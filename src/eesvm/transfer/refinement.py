@@ -168,7 +168,8 @@ def _regions(image: NDArray[np.uint8], settings: Settings) -> _Regions:
     pairs = [np.stack([one[one != other], other[one != other]]) for one, other in beside]
     lower, higher = np.sort(np.concatenate(pairs, axis=1), axis=0).astype(np.int64)
     keys, lengths = np.unique(lower * n + higher, return_counts=True)
-    return _Regions(labels, sizes, np.stack(sums, axis=1) / sizes[:, None], np.stack([keys // n, keys % n]), lengths)
+    colours, ends = np.stack(sums, axis=1) / sizes[:, None], np.stack([keys // n, keys % n])
+    return _Regions(labels, sizes, colours, ends, lengths.astype(np.float64))
 
 
 def _surroundings(box: Box, image_size: tuple[int, int], margin: float) -> PixelRange:
