@@ -124,6 +124,7 @@ def _note(rows: list[list[str]]) -> str:
         "20,000 negatives of photographs (6,000 in the Gaussian table, whose standard deviations fall from 2 to 0.1): "
         "windows described by the default network, reduced by PCA, scaled to a mean length of 20. LinearSVC: the same "
         "criterion on the first exemplar, tol 1e-3, 1,000 iterations at most, of dual and primal the faster. "
+        "Other work ran on the machine, so wall clock is an upper bound. "
         f"{n_fast} of {len(rows)} rows are at least 20 times faster in CPU time."
     )
 
