@@ -785,7 +785,8 @@ def test_verify_says_what_does_not_hold(tmp_path, scores, capsys):
     claim = json.dumps(content | {"result": content["result"] | {"loss": loss - 1, "lower_bound": loss - 1}})
     (out / "calibration.json").write_text(claim)
     assert complaint(capsys, "verify", scores, out) == (
-        f"{out}: the calibration does not hold: the loss is given as {loss - 1:g}, but the scores say {loss:g}"
+        f"{out}: the calibration does not hold: the loss is given as {loss - 1:g}, but the scores say {loss:g}; "
+        f"or was it made from another table than {scores}?"
     )
     (out / "calibration.json").write_text(json.dumps(content))
     shutil.copy(out / "certificate.npz", tmp_path / "kept.npz")

@@ -64,7 +64,7 @@ def solve(
         (the paper's search), "exhaustive" (its full tree, for tiny problems) or "greedy" (Algorithm 1's first leaf).
     time_limit : seconds after which the best solution so far is returned; Ctrl-C has the same effect at any time. The
         clock is looked at once the scores are ranked (about a second for 10 million of them) and then all along; it
-        stands still while kernels are compiled, which happens once in an installation.
+        does not run while kernels are compiled, which happens once in an installation.
     gap : stop when (loss - lower_bound) / loss is proven to be at most this.
     min_recall : share of the positives' weight that must be covered, in (0, 1].
     start : (E,) thresholds to begin with; what they leave uncovered is covered first, and what lies out of bounds is
@@ -75,7 +75,7 @@ def solve(
     random_state : seeds the neighbourhood search of "exact", and the order of the positives of Algorithm 1 when
         observation 4 is off.
     n_jobs : threads, None for one per core; without a time limit the result does not depend on it.
-    node_limit : stop after so many nodes of the tree; the path to the first leaf is walked in any case. Of "exact" it
+    node_limit : stop after this many nodes of the tree; the path to the first leaf is walked in any case. Of "exact" it
         counts the boxes whose bound is climbed; what is searched depth first within a box has limits of its own.
     observations : which of the paper's observations 1 to 4 Algorithm 1 uses.
     skip_satisfied : give a positive that is accepted already one child instead of one per exemplar (see `algorithm1`).

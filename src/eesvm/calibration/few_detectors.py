@@ -1,4 +1,4 @@
-"""At most so many exemplars in use: the problem with a price on each.
+"""A limit on the number of exemplars in use: the problem with a price on each.
 
 In: a `CalibrationProblem` and `max_detectors`. Out: `PricedProblem`, for searches. A price on every exemplar in use,
 paid back for as many as are allowed, makes no solution dearer than it is; how good the bounds are depends on it

@@ -55,9 +55,9 @@ def verify(problem: CalibrationProblem, result: CalibrationResult) -> Verificati
         return verify_recall(problem, result)
     problems: list[str] = []
     is_feasible, loss = _judge_thresholds(problem, result, problems)
-    bound = _judge_certificate(problem, result, problems)
     if result.loss != loss and not math.isnan(loss):
         problems.append(f"the loss is given as {result.loss:.17g}, but the scores say {loss:.17g}")
+    bound = _judge_certificate(problem, result, problems)
     proven = f"{bound:.17g} is proven" if result.certificate is not None else "there is no certificate to prove it"
     bound_holds = bool(result.lower_bound <= bound)
     if not bound_holds:
