@@ -11,7 +11,7 @@ from eesvm import CalibrationProblem, load_certificate, save_certificate, verify
 from eesvm.calibration.detector_costs import costs_as_negatives
 from eesvm.calibration.quanta import rank_whole
 from helpers.evidence import verified_solve as solve
-from helpers.soak import Oracle, negative_weights
+from helpers.soak import Oracle, negative_weights, random_problem
 
 
 def tangled(weights, seed=0, n_positives=8, n_exemplars=4, **options):
@@ -70,6 +70,13 @@ def test_where_all_is_free_small_weights_stay_apart():
     )
     for method in ("exact", "algorithm1", "greedy"):
         assert solve(problem, method=method).loss == 0
+
+
+def test_the_price_of_detectors_is_below_the_cap():
+    """Found by the soak: one exemplar is in use in any case, at no loss, and prices are set by a loss of 3e116."""
+    problem = random_problem(np.random.default_rng(237))
+    result = solve(problem, min_recall=0.3, max_detectors=3, n_jobs=1)
+    assert (result.loss, result.status) == (0, "optimal")
 
 
 def test_weights_become_whole_quanta():

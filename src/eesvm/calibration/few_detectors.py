@@ -90,7 +90,7 @@ def _rank_priced(
     if min_recall is None:
         ranked, extended = rank_capped(extended, most + price * limit.most, n_jobs)
     else:
-        ranked, extended = rank_whole(extended, min_recall, n_jobs)
+        ranked, extended = rank_whole(extended, min_recall, n_jobs, besides=price * (limit.most + 1))
     return PricedProblem(extended, ranked, limit, price)
 
 

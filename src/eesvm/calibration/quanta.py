@@ -25,13 +25,20 @@ _Ranked = tuple[RankedProblem, CalibrationProblem]
 
 
 def rank_whole(
-    problem: CalibrationProblem, min_recall: float, n_jobs: int | None = None, only_useful: bool = False
+    problem: CalibrationProblem,
+    min_recall: float,
+    n_jobs: int | None = None,
+    only_useful: bool = False,
+    besides: float = 0.0,
 ) -> _Ranked:
-    """Rank a problem without other costs in whole quanta; returns also the problem with the weights that this means."""
+    """Rank a problem without other costs in whole quanta; returns also the problem with the weights that this means.
+
+    `besides` is what losses of the search may contain besides the weights: the cap is above it.
+    """
     whole, quantum, is_rounded = _rounded(problem, math.inf)
     cap = math.inf
     if is_rounded:
-        cap = _cap(problem, 2 * _simple_loss(problem, min_recall, n_jobs))
+        cap = _cap(problem, 2 * _simple_loss(problem, min_recall, n_jobs) + 4 * besides)
         whole, quantum, is_rounded = _rounded(problem, cap)
     ranked = rank(whole, min_recall, n_jobs, only_useful)
     return replace(ranked, quantum=quantum, cap=cap, is_rounded=is_rounded), whole
