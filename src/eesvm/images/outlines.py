@@ -21,7 +21,10 @@ _Point = tuple[int, int]
 def outline(mask: NDArray[np.bool_], tolerance: float = 1.0) -> str:
     """The outline of a (height, width) mask, in a box of 2 width x 2 height; "" where the mask is empty.
 
-    `tolerance` is how far corners that are left out may lie from the line, in the same units; 0 keeps all of them.
+    Parameters
+    ----------
+    mask : (height, width) bool.
+    tolerance : how far corners that are left out may lie from the line, in half pixels; 0 keeps all of them.
     """
     return "".join(_path(loop) for loop in _loops(mask, tolerance))
 
