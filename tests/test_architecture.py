@@ -34,7 +34,7 @@ ROAD = (
 
 # The same inside three rooms: a part imports from parts before it.
 PARTS = {
-    "exemplars": ("rows", "scoring", "solver", "svms", "lda", "single_svm", "cached_mining", "mining", "files"),
+    "exemplars": ("rows", "scoring", "solver", "svms", "lda", "single_svm", "mining", "files"),
     "calibration": (
         "units",
         "problem",
@@ -44,6 +44,7 @@ PARTS = {
         "anytime",
         "result",
         "ranks",
+        "quanta",
         "search",
         "proofs",
         "few_detectors",
@@ -52,6 +53,9 @@ PARTS = {
         "floor_with_few",
         "exact",
         "frontier",
+        "held_out",
+        "pooled",
+        "votes",
         "calibrators",
         "tables",
         "files",

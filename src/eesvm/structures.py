@@ -80,7 +80,7 @@ class ImageRecord:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong in a file of a dataset; the run goes on without what it names."""
+    """Something wrong in a file of a dataset; the run continues without what it names."""
 
     path: str
     reason: str
@@ -168,7 +168,7 @@ class Windows(_BoxRows):
 
 @dataclass(frozen=True)
 class ExemplarAnnotation:
-    """What a training object can hand on: everything a detection inherits from the exemplar that won it."""
+    """What a training object can transfer: everything a detection inherits from the exemplar that won it."""
 
     class_name: str
     image_id: str
@@ -179,6 +179,12 @@ class ExemplarAnnotation:
     pose: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)  # subcategory, attributes, ...
     picture: NDArray[np.uint8] | None = None  # (height, width, 3) of the pixels that the box touches
+    is_mirrored: bool = False  # whether it is the mirror image of the object, see `transfer.mirrored`
+
+    @property
+    def name(self) -> str:
+        """What people call it: its image, and its place among the objects there, counted from 1."""
+        return f"{self.image_id}, object {self.index + 1}" + (", mirrored" if self.is_mirrored else "")
 
 
 @dataclass(frozen=True, eq=False)

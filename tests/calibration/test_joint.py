@@ -1,5 +1,7 @@
 """JointCalibrator: thresholds are what the search found, sigmoids follow the covered positives."""
 
+import json
+
 import numpy as np
 import pytest
 from scipy.special import expit
@@ -281,3 +283,30 @@ def test_bad_parameters_are_refused_in_fit(options, message):
     with pytest.raises(InputError) as caught:
         JointCalibrator(**options).fit(S, y)
     assert str(caught.value) == message
+
+
+def test_thresholds_as_plain_numbers():
+    S, y, _, _ = table(dtype=np.float32)
+    S[:, 2] = -5  # of no use
+    calibrator = JointCalibrator(min_recall=0.9).fit(S, y)
+    limits = calibrator.to_dict()
+    assert list(limits) == [f"exemplar_{j}" for j in range(5)]
+    assert limits["exemplar_2"] is None
+    reached = calibrator.to_dict(at_least=True, off=99.0)
+    assert reached["exemplar_2"] == 99
+    accepted = [any(float(s) >= limit for s, limit in zip(row, reached.values(), strict=True)) for row in S]
+    np.testing.assert_array_equal(calibrator.predict(S) == 1, accepted)
+    assert json.loads(json.dumps(limits)) == limits
+    calibrator.exemplar_names_ = list("abcde")
+    assert list(calibrator.to_dict()) == list("abcde")
+
+
+def test_thresholds_that_are_not_there():
+    with pytest.raises(
+        InputError, match=r"^This JointCalibrator is not fitted yet: call `fit` with scores and labels$"
+    ):
+        JointCalibrator().to_dict()
+    S, y, _, _ = table()
+    voting = JointCalibrator(n_bootstraps=2, method="greedy").fit(S, y)
+    with pytest.raises(InputError, match=r"^a vote of refits has no thresholds of its own: fit with `n_bootstraps=0`$"):
+        voting.to_dict()

@@ -19,7 +19,6 @@ from eesvm import (
     load_calibration,
     recall_frontier,
     save_calibration,
-    solve,
     verify,
 )
 from eesvm._support.validation import OFFER
@@ -31,6 +30,7 @@ from eesvm.calibration.tables.score_table import ScoreTable, read_score_table, w
 from eesvm.cli import main
 from eesvm.experiments.tables.windows import compare_calibrators
 from helpers import reference
+from helpers.evidence import verified_solve as solve
 
 NAN = np.nan
 NOT_FIRED = {"missing": "not-fired"}
@@ -408,6 +408,6 @@ def test_the_command_names_positives_without_scores(tmp_path, capsys):
     assert main(command) == 1
     assert capsys.readouterr().err.endswith(
         "rows 2, 3 are positives without any score (rows count from 0), which no thresholds accept: leave out what has "
-        "no score, or lower `min_recall`, now 1\n"
+        "no score, or lower `min_recall`, now 1, to 0.3333 at most\n"
     )
     assert main([*command, "--min-recall", "0.3"]) == 0

@@ -135,6 +135,33 @@ def test_data_frames_keep_their_columns(calibrator):
         calibrator.transform(frame[names[::-1]])
 
 
+def test_polars_frames_keep_their_columns(calibrator):
+    pl = pytest.importorskip("polars")
+    S, y = table()
+    frame = pl.DataFrame(S, schema=["cell", "disc", "ring", "blob"])
+    expected = clone(calibrator).fit(S, y).transform(S)
+    calibrator.fit(frame, pl.Series(y))
+    assert calibrator.feature_names_in_.tolist() == frame.columns
+    np.testing.assert_array_equal(calibrator.transform(frame), expected)
+    assert calibrator.set_output(transform="polars").transform(frame).columns == frame.columns
+    with pytest.raises(InputError, match=r"^`S` has other columns than in `fit`: The feature names should match"):
+        calibrator.transform(frame.select(frame.columns[::-1]))
+
+
+def test_holes_of_frames_are_missing_scores():
+    pl = pytest.importorskip("polars")
+    S, y = table()
+    holes = np.random.default_rng(0).random(S.shape) < 0.2
+    expected = JointCalibrator(missing="not-fired", min_recall=0.8).fit(np.where(holes, np.nan, S), y).thresholds_
+    rows = [[None if hole else score for score, hole in zip(*row, strict=True)] for row in zip(S, holes, strict=True)]
+    for frame in (
+        pl.DataFrame(rows, schema=["a", "b", "c", "d"], orient="row"),
+        pd.DataFrame(rows, columns=["a", "b", "c", "d"]).astype("Float64"),
+    ):
+        found = JointCalibrator(missing="not-fired", min_recall=0.8).fit(frame, y).thresholds_
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_frames_of_mixed_and_nullable_columns_are_numbers(calibrator):
     S, y = table()
     S = S.round(1)

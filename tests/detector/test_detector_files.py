@@ -398,3 +398,14 @@ def test_foreign_folders_are_left_alone(tmp_path):
         trained(quick_options(), folder=tmp_path)
     with pytest.raises(InputError, match=r"holiday\.jpg already exists and is not a folder"):
         trained(quick_options(), folder=tmp_path / "holiday.jpg")
+
+
+def test_a_model_of_before_an_option_has_what_it_was_trained_with(tmp_path):
+    """Not what the default preset has become since."""
+    trained(quick_options(calibration__shrink=None, training__single_loss="hinge")).save(tmp_path / "model")
+    card = tmp_path / "model" / "model.json"
+    content = json.loads(card.read_text())
+    del content["options"]["calibration"]["shrink"], content["options"]["training"]["single_loss"]
+    card.write_text(json.dumps(content))
+    options = ExemplarDetector.load(tmp_path / "model").checked_options()
+    assert (options.calibration.shrink, options.training.single_loss) == (None, "hinge")

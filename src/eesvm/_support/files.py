@@ -38,7 +38,7 @@ _LIST_NAME = ".eesvm-output"  # inside a folder of ours: the names of the files 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], text: bool = False) -> Iterator[IO[Any]]:
-    """A handle whose content becomes the file `path` when the block ends without an error, and is gone otherwise."""
+    """A handle whose content becomes the file `path` when the block ends without an error, and is deleted otherwise."""
     target = Path(os.path.realpath(path))  # through a symbolic link, not over it
     if target.is_dir():
         raise InputError(f"cannot write {path}: it is a folder")
@@ -62,7 +62,7 @@ def atomic_write(path: str | os.PathLike[str], text: bool = False) -> Iterator[I
 
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[Path]:
-    """A temporary folder that becomes the folder `path` when the block ends without an error, and is gone otherwise.
+    """A temporary folder that becomes the folder `path` when the block ends without an error, and is deleted otherwise.
 
     An existing folder is replaced only with `overwrite`, only once the new one is complete, and only if it is empty or
     holds nothing but what an earlier call put there.

@@ -284,7 +284,8 @@ def _identifier_kind(column: np.ndarray) -> str:
 
 def _as_numbers(values: Any, name: str, missing: str | None = None) -> np.ndarray:
     try:
-        if missing == NOT_FIRED and hasattr(values, "to_numpy"):  # pandas keeps columns with holes as objects
+        is_pandas = type(values).__module__.partition(".")[0] == "pandas"
+        if missing == NOT_FIRED and is_pandas:  # which keeps columns with holes as objects; polars makes them NaN
             return np.asarray(values.to_numpy(dtype=np.float64, na_value=np.nan))
         table = np.asarray(values)
         return table.astype(np.float64) if table.dtype == object else table

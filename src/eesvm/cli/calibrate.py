@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
 from eesvm._support.files import atomic_folder, check_output_folder
 from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.exact import SEARCH_METHODS, check_goal
 from eesvm.calibration.frontier import RecallFrontier, recall_frontier
+from eesvm.calibration.held_out import HeldOut
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.proofs.verify import verify
 from eesvm.calibration.result import CalibrationResult
-from eesvm.calibration.tables.fit import fit_table, split_table
+from eesvm.calibration.tables.fit import fit_table, hold_out, split_table
 from eesvm.calibration.tables.score_table import ScoreTable, read_score_table
 from eesvm.calibration.tables.threshold_bounds import read_bounds
 from eesvm.cli.arguments import Parsers, UsageError, add_table_arguments, add_verb, judging_options, number
@@ -27,16 +29,20 @@ from eesvm.cli.outputs import (
     Comparison,
     report_comparison,
     report_frontier,
+    report_held_out,
     report_result,
     report_verification,
     write_calibration,
     write_comparison,
     write_frontier,
+    write_held_out,
+    write_report,
 )
 from eesvm.experiments.tables.windows import compare_calibrators
 
 _COMPARE_SECONDS = 60.0  # for each search of --compare where there is no --time-limit
 _FRONTIER_SECONDS = 60.0  # for each recall floor of --frontier where there is no --time-limit
+_REPORT_SECONDS = 5.0  # and of --report
 _HELP = """\
 SCORES is a .npz with `positive_scores` and `negative_scores` (or `scores` and `labels`), or a .csv, .csv.gz, .tsv or
 .parquet with a header, one column of scores per exemplar and a column of labels. An exemplar accepts a row whose score
@@ -44,11 +50,16 @@ is above its threshold; a row is accepted if any exemplar accepts it. With --bou
 numbers of its line; equal numbers lock it, and inf as the lower one switches its exemplar off. A column that counts
 the rows is refused: --exclude leaves columns out, --columns names those of scores.
 
+Thresholds that are best here are less good on new rows: recall and false alarms of rows held out in a cross-validation
+stand below the result. --target-recall asks for a recall on new rows: thresholds are drawn towards a shared one and
+lowered as far as held-out rows want it. With --group-column, rows of one group are held out together.
+
 --max-loss and --min-precision ask the other way round: for the most recall within a budget of false alarms, or at a
 precision, with a bound that no thresholds exceed. --max-detectors and --detector-cost keep few exemplars in use.
 
 example:
   eesvm calibrate scores.csv -o calibrated --min-recall 0.99 --time-limit 60
+  eesvm calibrate scores.csv -o calibrated --target-recall 0.95 --group-column user
   eesvm calibrate scores.csv -o calibrated --max-loss 20
 """
 
@@ -69,10 +80,16 @@ def add_parser(verbs: Parsers) -> None:
         help="share of the positives that must be accepted (default: 1)",
     )
     add(
+        "--target-recall",
+        type=number(above=0, maximum=1),
+        metavar="R",
+        help="share of new positives that shall be accepted: the floor is chosen by cross-validation",
+    )
+    add(
         "--max-loss",
         type=number(minimum=0),
         metavar="L",
-        help="accept as many positives as possible with false alarms of this weight (without weights: so many)",
+        help="accept as many positives as possible with false alarms of this weight (without weights: this many)",
     )
     add(
         "--min-precision",
@@ -84,7 +101,7 @@ def add_parser(verbs: Parsers) -> None:
         "--max-detectors",
         type=number(minimum=1, integer=True),
         metavar="K",
-        help="use so many exemplars at most; the others are switched off",
+        help="use K exemplars at most; the others are switched off",
     )
     add(
         "--detector-cost",
@@ -93,10 +110,8 @@ def add_parser(verbs: Parsers) -> None:
         metavar="C",
         help="what using an exemplar costs, in false alarms; it is part of the loss (default: 0)",
     )
-    add("--time-limit", type=number(minimum=0), metavar="S", help="stop after so many seconds with the best so far")
-    add(
-        "--node-limit", type=number(minimum=1, integer=True), metavar="N", help="stop after so many nodes of the search"
-    )
+    add("--time-limit", type=number(minimum=0), metavar="S", help="stop after S seconds with the best so far")
+    add("--node-limit", type=number(minimum=1, integer=True), metavar="N", help="stop after N nodes of the search")
     add(
         "--gap",
         type=number(minimum=0),
@@ -108,7 +123,19 @@ def add_parser(verbs: Parsers) -> None:
     add("--across-groups", action="store_true", help="an exemplar does not cover the windows of its own group")
     add("--sigmoid", action="store_true", help="also fit a sigmoid per exemplar, so that scores are probabilities")
     add("--verify", action="store_true", help="also check loss and bound again, from the scores and the certificate")
+    add(
+        "--report",
+        action="store_true",
+        help="also write report.html: what each exemplar catches, redundant ones, recall floors, the rows that decide",
+    )
     add("--frontier", action="store_true", help="also search what other recall floors cost, the time limit for each")
+    add(
+        "--folds",
+        type=number(minimum=0, integer=True),
+        default=5,
+        metavar="K",
+        help="of the cross-validation that says what to expect of new rows (default: 5; 0 for none)",
+    )
     add("--compare", action="store_true", help="also compare all calibrators on held-out rows")
     add(
         "--test-size",
@@ -149,22 +176,31 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         parts = split_table(table, arguments.test_size, arguments.seed) if arguments.compare else None
         problem = fit(table, calibrator, screen, arguments.across_groups)
-        frontier = _frontier(problem, calibrator.result_, arguments, screen) if arguments.frontier else None
+        held_out = _hold_out(table, calibrator, problem, arguments, screen)
+        wants_frontier = arguments.frontier or (arguments.report and arguments.max_detectors is None)
+        frontier = _frontier(problem, calibrator.result_, arguments, screen) if wants_frontier else None
         comparison = None if parts is None else _compare(*parts, arguments, screen)
     except InputError as error:
         raise InputError(f"{arguments.scores}: {error}") from None
     # Written first: whoever closes our output early, `head` say, still gets the files.
     with atomic_folder(arguments.output, arguments.overwrite) as folder:
         write_calibration(folder, calibrator, problem, table.names)
-        if frontier is not None:
+        if held_out is not None:
+            write_held_out(folder, held_out)
+        if frontier is not None and arguments.frontier:
             write_frontier(folder, frontier)
+        if arguments.report:
+            title = f"Thresholds for {Path(arguments.scores).name}"
+            write_report(folder, title, table, calibrator, problem, held_out, frontier)
         if comparison is not None:
             write_comparison(folder, comparison)
         names = sorted(entry.name for entry in folder.iterdir())
     for note in table.notes:
         screen.note(note)
     report_result(calibrator, problem, screen)
-    if frontier is not None:
+    if held_out is not None:
+        report_held_out(held_out, screen)
+    if frontier is not None and arguments.frontier:
         report_frontier(frontier, problem, screen)
     if comparison is not None:
         _report_comparison(table, comparison, screen)
@@ -182,8 +218,10 @@ def _check_options(arguments: argparse.Namespace) -> None:
     """Refuse options that exclude each other."""
     with judging_options():
         goal = check_goal(arguments.max_loss, arguments.min_precision, arguments.min_recall, arguments.method)
-    if goal is not None and arguments.compare:
-        raise UsageError("--compare counts at a recall floor: it does not go with --max-loss or --min-precision")
+    if arguments.folds == 1:
+        raise UsageError("--folds must be 0, or 2 or more, got 1")
+    if arguments.target_recall is not None and (goal is not None or arguments.min_recall != 1):
+        raise UsageError("--target-recall goes with no --min-recall, --max-loss or --min-precision")
     if arguments.max_detectors is not None and arguments.method != "exact":
         raise UsageError(f"--max-detectors needs --method exact, got {arguments.method}")
     if arguments.min_precision is not None and arguments.detector_cost > 0:
@@ -210,16 +248,38 @@ def verify_result(problem: CalibrationProblem, result: CalibrationResult, screen
     report_verification(problem, result, verification, time.perf_counter() - started, screen)
 
 
+def _hold_out(
+    table: ScoreTable,
+    calibrator: JointCalibrator,
+    problem: CalibrationProblem,
+    arguments: argparse.Namespace,
+    screen: Screen,
+) -> HeldOut | None:
+    """What to expect of new rows; None where that is not wanted, not possible, or was interrupted."""
+    if arguments.folds == 0:
+        return None
+    try:
+        return hold_out(table, calibrator, problem, arguments.folds)
+    except InputError as error:
+        screen.note(f"nothing is said about new rows: {error}")
+    except KeyboardInterrupt:
+        screen.note("the cross-validation was interrupted; nothing is said about new rows")
+    return None
+
+
 def _frontier(
     problem: CalibrationProblem, result: CalibrationResult, arguments: argparse.Namespace, screen: Screen
 ) -> RecallFrontier | None:
     """Other recall floors, by the exact search; None where that was interrupted before the first was done."""
-    is_exact = result.method == "exact" and result.goal is None
+    is_exact = result.method == "exact" and result.goal is None and arguments.target_recall is None
+    seconds = arguments.time_limit
+    if seconds is None or not arguments.frontier:  # a page does not wait long
+        seconds = _FRONTIER_SECONDS if arguments.frontier else min(_REPORT_SECONDS, seconds or _REPORT_SECONDS)
     try:
         with screen.searching("recall floors") as progress:
             return recall_frontier(
                 problem,
-                time_limit=_FRONTIER_SECONDS if arguments.time_limit is None else arguments.time_limit,
+                time_limit=seconds,
                 gap=arguments.gap,
                 progress=progress,
                 random_state=arguments.seed,
@@ -255,7 +315,9 @@ def _compare_on_held_out(
             groups_test=test.groups,
             exemplar_groups=train.exemplar_groups if has_images else None,
             method=arguments.method,
-            min_recall=arguments.min_recall,
+            min_recall=arguments.min_recall if arguments.target_recall is None else arguments.target_recall,
+            max_loss=None if arguments.max_loss is None else arguments.max_loss * (1 - arguments.test_size),
+            min_precision=arguments.min_precision,
             time_limit=_COMPARE_SECONDS if arguments.time_limit is None else arguments.time_limit,
             node_limit=arguments.node_limit,
             gap=arguments.gap,
@@ -291,4 +353,6 @@ def _calibrator(arguments: argparse.Namespace) -> JointCalibrator:
         min_precision=arguments.min_precision,
         max_detectors=arguments.max_detectors,
         detector_cost=arguments.detector_cost,
+        target_recall=arguments.target_recall,
+        n_folds=max(2, arguments.folds or 5),
     )

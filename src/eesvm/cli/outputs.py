@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eesvm._support.amounts import amount, duration, percent
+from eesvm._support.documents import write_json
 from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError
-from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.calibration.calibrators.joint import JointCalibrator, spreads
 from eesvm.calibration.files.calibrations import save_calibration
 from eesvm.calibration.files.certificates import save_certificate
 from eesvm.calibration.frontier import RecallFrontier, share_text
+from eesvm.calibration.held_out import HeldOut
+from eesvm.calibration.pooled import Pooled
 from eesvm.calibration.problem import CalibrationProblem, any_accepts
 from eesvm.calibration.proofs.verify import Verification
 from eesvm.calibration.result import CalibrationResult
@@ -29,6 +32,7 @@ from eesvm.calibration.tables.score_table import ScoreTable
 from eesvm.cli.console import Screen, result_facts
 from eesvm.experiments.tables.windows import Method, WindowComparison, WindowTables
 from eesvm.report.figures import loss_and_bound, plot_recall_frontier, precision_recall_curves
+from eesvm.report.score_page import ScoreReport, render
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,6 +40,11 @@ if TYPE_CHECKING:
 CERTIFICATE_NAME = "certificate.npz"
 COMPARISON_HEADER = ("method", "recall, %", "false positives", "window AP, %")
 FRONTIER_HEADER = ("the hardest", "left out", "share of the loss")
+_UNIT_TEXTS = {
+    "scores": "units of the scores",
+    "spreads": "standard deviations of the negatives",
+    "quantiles": "quantiles of the negatives",
+}
 THRESHOLD_HEADER = (
     "exemplar",
     "threshold",
@@ -64,11 +73,68 @@ def report_result(calibrator: JointCalibrator, problem: CalibrationProblem, scre
     if problem.detector_cost.any():
         cost = float(problem.detector_cost[problem.in_use(result.thresholds)].sum())
         facts.append(("exemplars in use", f"cost {amount(cost)} of the loss"))
+    if calibrator.target_recall is not None:
+        facts.append(("wanted of new rows", f"recall {percent(calibrator.target_recall)}"))
+        facts.append(("thresholds", _pooled_text(calibrator.pooled_)))
     screen.facts(facts)
     for note in problem.notes():
         screen.note(note)
-    if calibrator.result_.status == "feasible" and calibrator.method != "greedy":
+    if result.status == "feasible" and calibrator.method != "greedy" and calibrator.target_recall is None:
         screen.note("the search was interrupted; these are the best thresholds it had found")
+
+
+def _pooled_text(pooled: Pooled) -> str:
+    choice = pooled.choice
+    shared = "one for all" if choice.strength == 0 else f"{percent(choice.strength)} of each is its own"
+    return f"{shared}, in {_UNIT_TEXTS[choice.units]}; as held-out rows want it"
+
+
+def report_held_out(held_out: HeldOut, screen: Screen) -> None:
+    """Print what to expect of new rows, beside what these rows have."""
+    what = "groups" if held_out.is_grouped else "rows"
+    screen.say(f"\nexpected of new rows, by cross-validation over {what} in {held_out.n_folds} folds:")
+    rows = [
+        [name, percent(share.value), f"{percent(share.low)} to {percent(share.high)}", percent(fitted)]
+        for name, share, fitted in (
+            ("recall", held_out.recall, held_out.fitted_recall),
+            ("false alarms, of the negatives", held_out.false_alarms, held_out.fitted_false_alarms),
+        )
+    ]
+    screen.table(("", "held out", "95 % interval", "on these rows"), rows)
+    for warning in held_out.warnings:
+        screen.note(warning)
+
+
+def write_held_out(folder: Path, held_out: HeldOut) -> None:
+    """What to expect of new rows, as JSON."""
+    write_json(folder / "held_out.json", asdict(held_out))
+
+
+def write_report(
+    folder: Path,
+    title: str,
+    table: ScoreTable,
+    calibrator: JointCalibrator,
+    problem: CalibrationProblem,
+    held_out: HeldOut | None,
+    frontier: RecallFrontier | None,
+) -> None:
+    """A page about the table, as one HTML file."""
+    labels = np.asarray(table.labels)
+    parted = table.parted_groups()
+    report = ScoreReport(
+        title=title,
+        problem=problem,
+        calibrator=calibrator,
+        names=table.names,
+        units=spreads(problem.positive_scores, problem.negative_scores),
+        rows=(np.flatnonzero(labels == 1), np.flatnonzero(labels == 0)),
+        groups=None if parted is None else (parted[0].astype(str), parted[1].astype(str)),
+        held_out=held_out,
+        frontier=frontier,
+    )
+    with atomic_write(folder / "report.html", text=True) as handle:
+        handle.write(render(report))
 
 
 def report_verification(

@@ -31,7 +31,7 @@ DEFAULT_PORT = 8765
 
 _HELP = f"""\
 Open the address that is printed, drop an image on the page, and see detections, the training objects they look like
-and the masks and parts these hand on, with sliders for the score and for the recall floor. Thresholds for the floors
+and the masks and parts these transfer, with sliders for the score and for the recall floor. Thresholds for the floors
 are searched from the training scores in the model, in the background, on one core. Ctrl-C ends the server.
 
 With --review FOLDER --images IMAGES the page /review goes through images: accept, reject or correct each detection,

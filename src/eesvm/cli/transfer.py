@@ -26,7 +26,6 @@ from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, a
 from eesvm.cli.console import Screen
 from eesvm.cli.outputs import write_csv
 from eesvm.cli.stages import report_problems, stage_bar
-from eesvm.datasets.problems import reason
 from eesvm.detector.consensus import classes_with_moved_boxes, with_consensus
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.training_table import StageProgress
@@ -39,6 +38,7 @@ from eesvm.transfer.detections import (
     choose_detections,
     hand_on,
     measure_transfer,
+    pixels_of,
     why_nothing_compared,
 )
 from eesvm.transfer.files import (
@@ -73,6 +73,8 @@ tools in which people annotate (yolo, yolo-seg, label-studio, cvat, labelme), wi
 IMAGES are annotated, quality.csv and quality.md say how good masks, parts and labels are, beside random exemplars and
 the whole box.
 
+Masks are moved to where the photograph has its edges; --no-refine leaves them as the exemplars have them.
+
 --consensus K lets the K best calibrated exemplars of each window vote, by their scores. Pictures still show the winner;
 the vote is the third picture of each panel.
 
@@ -96,6 +98,8 @@ def add_parser(verbs: Parsers) -> None:
     add("--score", type=number(), metavar="S", help="leave out detections that score less")
     add("--top", type=number(minimum=1, integer=True), metavar="N", help="keep the N best detections of all images")
     add("--consensus", type=number(minimum=2, integer=True), metavar="K", help="let the K best exemplars vote")
+    add("--refine", action=argparse.BooleanOptionalAction, default=True,
+        help="let masks follow the colours and edges of the photograph (default: they do)")  # fmt: skip
     add("--calibrator", metavar="NAME", help="with --consensus: what DETECTIONS were made with (default: the model's)")
     add("--pictures", type=number(minimum=0, maximum=_MOST_PICTURES, integer=True), default=20, metavar="N",
         help="draw the N best detections (default: 20)")  # fmt: skip
@@ -208,7 +212,8 @@ def _handed(job: _Job, folder: Path) -> Iterator[Handed]:
     for done, image in enumerate(job.chosen):
         if progress is not None:
             progress(done, len(job.chosen))
-        annotations = hand_on(job.exemplars, image)
+        pixels = pixels_of(image.record, job.problems) if job.arguments.refine else None
+        annotations = hand_on(job.exemplars, image, pixels)
         for annotation in annotations:
             job.counts.update(_things(annotation))
         stem = file_stem(image.record.image_id, job.names)
@@ -246,12 +251,10 @@ def _draw(job: _Job, folder: Path) -> None:
     drawn: dict[int, tuple[NDArray[np.uint8], str]] = {}
     for k in sorted({k for k, _ in ranks}):
         image = job.chosen[k]
-        try:
-            pixels = image.record.read()
-        except (InputError, OSError, ValueError, MemoryError) as error:
-            job.problems.append(Problem(image.record.path or image.record.image_id, reason(error), kind="image"))
+        pixels = pixels_of(image.record, None if job.arguments.refine else job.problems)
+        if pixels is None:
             continue
-        handed = hand_on(job.exemplars, image)
+        handed = hand_on(job.exemplars, image, pixels if job.arguments.refine else None)
         for row in (row for other, row in ranks if other == k):
             drawn[ranks[k, row]] = _draw_one(job, folder / "pictures", ranks[k, row], pixels, image, row, handed[row])
             if progress is not None:
@@ -277,7 +280,7 @@ def _draw_one(
     (found,) = image.detections[row]
     winner = job.exemplars[found.exemplar]
     text = f"{found.class_name} {_score_text(found.score)}"
-    origin = f"{winner.image_id}, object {winner.index + 1}"
+    origin = winner.name
     laid = superimposed(pixels, found.box, winner)
     captions = (f"{found.image_id}\n{text}", f"winning exemplar\n{origin}", handed_text(image, row, handed))
     beside = panel(pixels, found.box, winner, handed, captions=captions)
@@ -320,6 +323,7 @@ def _measure(job: _Job, folder: Path) -> TransferQuality | None:
     quality = measure_transfer(
         job.exemplars,
         job.chosen,
+        refined=job.arguments.refine,
         labels=labels.split(",") if labels else None,
         random_state=job.arguments.random_state,
         progress=job.stage("comparison with the truth"),

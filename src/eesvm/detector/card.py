@@ -164,7 +164,9 @@ def _boxes_text(detection: Mapping[str, Any], classes: Sequence[Mapping[str, Any
         return "boxes as they are proposed"
     some = "" if len(left) == len(classes) else f" in {len(left)} of the classes"
     gone = 100 - 100 * np.mean(left)
-    return f"boxes moved by regression{some} (on training images left out, {gone:.0f} % of their squared error is gone)"
+    return (
+        f"boxes moved by regression{some} (on training images left out, {gone:.0f} % of their squared error is removed)"
+    )
 
 
 def _pooling_text(n_best: int) -> str:
@@ -181,11 +183,12 @@ def _search_text(calibration: Mapping[str, Any], classes: Sequence[Mapping[str, 
     without = " without the exemplars of the same image" if across else ""
     if across and others:
         without += f" (those of {enumeration(others)} with them: all objects of such a class are in one image)"
-    part = "" if calibration.get("shrink") is not None else ", and take no part in detection"
+    part = "" if calibration.get("shrink") is not None else "; they take no part in detection"
     return [
         "False positives are training windows that the joint thresholds accept while they accept "
         f"{100 * calibration['min_recall']:g} % of the positives{without}; no thresholds accept fewer than the number "
-        f"beside it. Redundant exemplars accept no positive{part}.",
+        "beside it. Redundant exemplars have no threshold and accept nothing: the positives are accepted without "
+        f"them{part}.",
         "",
     ]
 
@@ -262,7 +265,8 @@ def _descriptor_text(options: Mapping[str, Any], dimension: int) -> str:
 
 
 def _training_text(options: Mapping[str, Any]) -> str:
+    mirror = ", each object and its mirror image" if options.get("mirror") else ""
     if options["trainer"] == "lda":
-        return "LDA"
+        return f"LDA{mirror}"
     prior = "no prior" if options["prior"] is None else f"prior: {options['prior']}"
-    return f"{options['loss']}, C {options['C']:g}, positive weight {options['positive_weight']:g}, {prior}"
+    return f"{options['loss']}, C {options['C']:g}, positive weight {options['positive_weight']:g}, {prior}{mirror}"

@@ -3,11 +3,12 @@
 In: `CalibrationScores`, options, names. Out: fitted calibrators; and for the scores of new windows one score and one
 winning exemplar each (equation 1 of the paper; with `pooling` the mean of the few best calibrated scores, while the
 winner stays the best). "joint" and "joint-sigmoid" are one search, of which the first uses the thresholds alone.
-Redundant exemplars, which accept no positive under the joint thresholds, are left out there.
+Redundant exemplars, which have no threshold and accept nothing, are left out there.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -283,6 +284,19 @@ def score_rule(name: str, fitted: Mapping[str, ScoreCalibrator], n_exemplars: in
         used = np.flatnonzero(calibrator.active_)
         calibrator = restricted(calibrator, used, sigmoid=name == JOINT_SIGMOID)
     return ScoreRule(used, calibrator, pooling)
+
+
+def own_scales_only(calibrator: ScoreCalibrator) -> ScoreCalibrator:
+    """The calibrator as it is without what its scales become when they are drawn together.
+
+    Parameters
+    ----------
+    calibrator : fitted; it stays as it is.
+    """
+    alone = copy.copy(calibrator)
+    for name in ("shrunken_", "left_out_"):
+        alone.__dict__.pop(name, None)
+    return alone
 
 
 def restricted(calibrator: JointCalibrator, used: NDArray[np.intp], sigmoid: bool) -> JointCalibrator:

@@ -436,7 +436,7 @@ class _Reader(Document):
         if self.content["format_version"] == 1:
             options = _with_opencv_windows(options)
         with self.usable("options"):
-            return DetectorOptions.make(config=options)
+            return DetectorOptions.make(config=_as_trained(options))
 
     def transforms(self) -> list[PCA | MeanNormScaler]:
         names = self.content["descriptor"].get("transforms")
@@ -502,6 +502,13 @@ class _Reader(Document):
         return load_certificate(self.check(file))
 
 
+def _as_trained(options: dict[str, Any]) -> dict[str, Any]:
+    """Options that a model of before they existed does not state, as they were then."""
+    before: dict[str, dict[str, Any]] = {"training": {"single_loss": "hinge"}, "calibration": {"shrink": None}}
+    given = {group: options.get(group, {}) for group in before}
+    return options | {group: before[group] | own for group, own in given.items() if isinstance(own, dict)}
+
+
 def _with_opencv_windows(options: dict[str, Any]) -> dict[str, Any]:
     """Options of a card of version 1, whose selective search was OpenCV's: the model still asks for those windows."""
     windows = options.get("windows", {})
@@ -528,7 +535,8 @@ def _transforms_of(descriptor: Descriptor) -> Sequence[PCA | MeanNormScaler]:
 
 def _identity(annotation: ExemplarAnnotation) -> ExemplarIdentity:
     x1, y1, x2, y2 = (float(value) for value in annotation.box)
-    return ExemplarIdentity(annotation.image_id, (x1, y1, x2, y2), annotation.class_name, annotation.index)
+    metadata = {"mirrored": True} if annotation.is_mirrored else {}
+    return ExemplarIdentity(annotation.image_id, (x1, y1, x2, y2), annotation.class_name, annotation.index, metadata)
 
 
 def _made(root: Path, name: str) -> str:

@@ -40,8 +40,10 @@ class TrainingKeys:
 
     def training(self, class_name: str) -> PartKey:
         """Exemplars: all annotations, as the ground truth of every class is among the windows."""
-        found = self.fingerprint.annotations
-        key = digest([self.descriptor().key, found, class_name, vars(self.options.training)])
+        found, options = self.fingerprint.annotations, dict(vars(self.options.training))
+        if not options["mirror"]:  # as before there was such an option
+            del options["mirror"]
+        key = digest([self.descriptor().key, found, class_name, options])
         return _of_class(class_name, "training", key)
 
     def boxes(self, class_name: str) -> PartKey:

@@ -34,9 +34,9 @@ from eesvm.detector.class_stages import ClassStages
 from eesvm.detector.class_training import (
     CalibrationScores,
     NothingToLearnError,
-    TrainedClass,
     choose_classes,
     n_scored,
+    trained_class,
 )
 from eesvm.detector.files import (
     LoadedModel,
@@ -65,6 +65,7 @@ from eesvm.detector.training_inputs import TrainingInputs, check_datasets
 from eesvm.detector.training_table import StageProgress, TrainingWindows
 from eesvm.structures import Dataset, Problem, Windows
 from eesvm.transfer.annotations import annotate_all
+from eesvm.transfer.mirroring import mirrored
 
 BegunClass = tuple[ClassModel, Held[CalibrationScores]]  # a class without calibrators, and what they are fitted to
 
@@ -318,7 +319,9 @@ class TrainingRun:
             trained = self._stages.trained(name)
         with self._parts.stage("annotations"):
             records = {record.image_id: record for record in windows.records}
-            annotations = annotate_all(trained.instances, records, self.problems)
+            objects = trained.instances[: len(trained.instances) - trained.n_mirrored]
+            annotations = annotate_all(objects, records, self.problems)
+            annotations += tuple(map(mirrored, annotations[: trained.n_mirrored]))
         return ClassModel(name, trained.exemplars, annotations, trained.single)
 
     def _regress(self, name: str) -> BoxRegressor | None:
@@ -332,7 +335,7 @@ class TrainingRun:
     def _score(self, model: ClassModel) -> CalibrationScores:
         windows = self.windows
         _, instances = windows.objects(model.class_name)
-        trained = TrainedClass(model.class_name, model.exemplars, instances, model.single, 0)
+        trained = trained_class(model.class_name, model.exemplars, instances, model.single, 0)
         n_windows = n_scored(windows, model.class_name, self.options.calibration)
         if self.options.calibration.shrink is not None:
             n_windows += most_judged(len(windows.records))

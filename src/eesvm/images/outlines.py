@@ -19,7 +19,7 @@ _Point = tuple[int, int]
 
 
 def outline(mask: NDArray[np.bool_], tolerance: float = 1.0) -> str:
-    """The outline of a (height, width) mask, in a box of 2 width x 2 height; "" where the mask is empty.
+    """The outline of a mask as an SVG path, in a box of 2 width x 2 height; "" where the mask is empty.
 
     Parameters
     ----------

@@ -8,6 +8,7 @@ fitting (`sigmoid`), which both work without this class.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from eesvm._support.validation import (
     NotFittedInputError,
     check_choice,
     check_groups,
+    check_number,
     group_ids,
     row_blocks,
 )
@@ -27,9 +29,24 @@ from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.calibrators.independent import check_sigmoid_options
 from eesvm.calibration.calibrators.sigmoid import apply_sigmoids, fit_sigmoids
 from eesvm.calibration.exact import solve
+from eesvm.calibration.held_out import Groups, make_folds
+from eesvm.calibration.pooled import CHOICES, pool
 from eesvm.calibration.problem import CalibrationProblem, any_accepts
+from eesvm.calibration.result import CalibrationResult
+from eesvm.calibration.votes import accepted_by_most, bootstrap_thresholds, middle_margin
 
 SCALES = ("none", "spread")
+_REFIT_NODES = 1  # of a search for refits: what it finds there is seldom bettered, only proven
+_LEARNED = (  # what an earlier fit may have left behind
+    "feature_names_in_",
+    "exemplar_names_",
+    "across_groups_",
+    "sigmoids_",
+    "muted_",
+    "scales_",
+    "pooled_",
+    "votes_",
+)
 
 
 class JointCalibrator(ScoreCalibrator):
@@ -58,6 +75,12 @@ class JointCalibrator(ScoreCalibrator):
     scale : "none" compares margins as they are, as in the paper, which is right for scores of one unit; "spread"
         divides those of a column by its standard deviation in `fit`, so that none wins by its units alone. Decisions
         stay the same.
+    target_recall : the recall that is wanted on new rows. Thresholds are searched for this floor, drawn towards one
+        that all exemplars share, and lowered together, as far as cross-validation says is good (see `pooled.pool`).
+        With it there is no `min_recall`, no budget, and no proof that the thresholds are optimal.
+    n_folds : of that cross-validation.
+    n_bootstraps : refit the thresholds so often to rows drawn with replacement; `predict` accepts what most of the
+        refits accept, and `decision_function` is the margin that most of them grant. Default: 0, no vote.
 
     Attributes
     ----------
@@ -69,6 +92,8 @@ class JointCalibrator(ScoreCalibrator):
     scales_ : (E,) with `scale="spread"`: the unit of each exemplar's margin; 1 for a constant column.
     sigmoids_ : (E, 2) slope and centre, with `sigmoid=True`.
     muted_ : (E,) bool, with `sigmoid=True`: exemplars with too few positives above their threshold for a sigmoid.
+    pooled_ : with `target_recall`: how the thresholds were drawn together.
+    votes_ : (B, E), with `n_bootstraps`: the thresholds of each refit.
     """
 
     def __init__(
@@ -96,6 +121,9 @@ class JointCalibrator(ScoreCalibrator):
         min_precision: float | None = None,
         max_detectors: int | None = None,
         detector_cost: ArrayLike | None = None,
+        target_recall: float | None = None,
+        n_folds: int = 5,
+        n_bootstraps: int = 0,
     ) -> None:
         self.sigmoid = sigmoid
         self.method = method
@@ -120,6 +148,9 @@ class JointCalibrator(ScoreCalibrator):
         self.min_precision = min_precision
         self.max_detectors = max_detectors
         self.detector_cost = detector_cost
+        self.target_recall = target_recall
+        self.n_folds = n_folds
+        self.n_bootstraps = n_bootstraps
 
     def fit(self, S: Any, y: Any, groups: Any = None) -> Self:
         """Search thresholds for the scores and labels of windows.
@@ -128,10 +159,17 @@ class JointCalibrator(ScoreCalibrator):
         ----------
         S : (n_windows, n_exemplars) scores; the columns of a data frame name the exemplars.
         y : (n_windows,) labels with two values, of which `pos_label` is positive.
-        groups : (n_windows,) the image of each window; needed with `exemplar_groups`, and only then.
+        groups : (n_windows,) the image of each window; needed with `exemplar_groups`. With `target_recall` or
+            `n_bootstraps`, windows of one image are held out, or drawn, together.
         """
         scores, is_positive, classes = self._check_training(S, y)
-        forbidden = own_image_pairs(groups, self.exemplar_groups, is_positive, scores.shape[1])
+        parted: Groups | None = None
+        if groups is not None:
+            images = check_groups(groups, len(scores), "groups", "window")
+            parted = images[is_positive], images[~is_positive]
+        is_refitted = self.target_recall is not None or self.n_bootstraps != 0
+        own = None if is_refitted and self.exemplar_groups is None else groups
+        forbidden = own_image_pairs(own, self.exemplar_groups, is_positive, scores.shape[1])
         names = getattr(self, "feature_names_in_", None)
         problem = CalibrationProblem(
             scores[is_positive],
@@ -142,40 +180,39 @@ class JointCalibrator(ScoreCalibrator):
             missing=self.missing,
             detector_cost=self.detector_cost,
         )
-        self.fit_problem(problem)
+        self.fit_problem(problem, parted)
         if names is not None:
             self.feature_names_in_ = names
         self.classes_ = classes
         return self
 
-    def fit_problem(self, problem: CalibrationProblem) -> Self:
+    def fit_problem(self, problem: CalibrationProblem, groups: Groups | None = None) -> Self:
         """Search thresholds for a problem as it is, with its weights, forbidden pairs and bounds; labels are 0 and 1.
 
         The calibrator's own `exemplar_groups`, bounds on thresholds and `detector_cost` are for `fit`, which makes a
         problem of them.
+
+        Parameters
+        ----------
+        problem : what to solve.
+        groups : of the positives (P,) and of the negatives (N,), which are held out or drawn together.
         """
-        check_sigmoid_options(self)
-        check_choice(self.scale, "scale", SCALES)
+        self._check_options()
         # A problem has no names, and does not say where its forbidden pairs come from: these are of another one, and so
         # are sigmoids.
-        for stale in ("feature_names_in_", "exemplar_names_", "across_groups_", "sigmoids_", "muted_", "scales_"):
+        for stale in _LEARNED:
             if hasattr(self, stale):
                 delattr(self, stale)
-        self.result_ = solve(
-            problem,
-            method=self.method,
-            time_limit=self.time_limit,
-            gap=self.gap,
-            min_recall=self.min_recall,
-            start=self.start,
-            progress=self.progress,
-            random_state=self.random_state,
-            n_jobs=self.n_jobs,
-            node_limit=self.node_limit,
-            max_loss=self.max_loss,
-            min_precision=self.min_precision,
-            max_detectors=self.max_detectors,
-        )
+        self.result_ = self._search(problem)
+        if self.target_recall is not None:
+            self._pool(problem, groups)
+        if self.n_bootstraps:
+            rows = problem.n_positives, problem.n_negatives
+            alone = np.split(np.arange(sum(rows)), rows[:1])
+            ids = alone if groups is None else group_ids(*groups, names=("groups",))
+            self.votes_ = bootstrap_thresholds(
+                problem, (ids[0], ids[1]), self.refit, self.n_bootstraps, self.random_state
+            )
         self.lower_thresholds_, self.upper_thresholds_ = problem.lower_thresholds, problem.upper_thresholds
         self.detector_cost_ = problem.detector_cost
         self.thresholds_ = self.result_.thresholds
@@ -187,6 +224,113 @@ class JointCalibrator(ScoreCalibrator):
         self.n_features_in_ = problem.n_exemplars
         self.classes_ = np.array([0, 1])
         return self
+
+    def to_dict(self, at_least: bool = False, off: float | None = None) -> dict[str, float | None]:
+        """The thresholds by name, as plain numbers for JSON and other tools.
+
+        Names are those of the data frame, the table or the file that the calibrator comes from, else exemplar_0, ...
+
+        Parameters
+        ----------
+        at_least : accept scores that reach the number, as many tools do, and not only those above it: the numbers are
+            the next ones above the thresholds, so that decisions stay the same.
+        off : what stands for an exemplar that is switched off; JSON has no infinity.
+        """
+        if not hasattr(self, "thresholds_"):
+            raise NotFittedInputError("This JointCalibrator is not fitted yet: call `fit` with scores and labels")
+        if hasattr(self, "votes_"):
+            raise InputError("a vote of refits has no thresholds of its own: fit with `n_bootstraps=0`")
+        limits = self.thresholds_
+        if at_least:
+            limits = np.where(limits < np.inf, np.nextafter(limits, limits.dtype.type(np.inf)), limits)
+        names = getattr(self, "exemplar_names_", None)
+        if names is None:
+            names = getattr(self, "feature_names_in_", [f"exemplar_{j}" for j in range(len(limits))])
+        return {str(name): off if limit == np.inf else float(limit) for name, limit in zip(names, limits, strict=True)}
+
+    def refit(self, problem: CalibrationProblem, share: float = 1.0) -> FloatArray:
+        """(E,) thresholds of a part of the rows, by a short search; the calibrator stays as it is.
+
+        A floor that the part cannot meet becomes the highest that it can, and a budget that not even one positive
+        keeps gives the strictest thresholds.
+
+        Parameters
+        ----------
+        problem : the part.
+        share : of the negatives' weight, by which a budget is multiplied.
+        """
+        is_exact = self.method == "exact"
+        try:
+            result = self._search(
+                problem,
+                progress=None,
+                start=None,
+                node_limit=_REFIT_NODES if is_exact and self.node_limit is None else self.node_limit,
+                min_recall=_reachable(problem, self._floor()) if self._goal_is_recall() else self.min_recall,
+                max_loss=None if self.max_loss is None else self.max_loss * share,
+            )
+        except InputError:
+            if self._goal_is_recall():
+                raise
+            return problem.upper_thresholds
+        return result.thresholds
+
+    def _goal_is_recall(self) -> bool:
+        return self.max_loss is None and self.min_precision is None
+
+    def _floor(self) -> float:
+        return self.min_recall if self.target_recall is None else self.target_recall
+
+    def _check_options(self) -> None:
+        check_sigmoid_options(self)
+        check_choice(self.scale, "scale", SCALES)
+        check_number(self.n_bootstraps, "n_bootstraps", minimum=0, integer=True)
+        check_number(self.n_folds, "n_folds", minimum=2, integer=True)
+        if self.n_bootstraps and self.sigmoid:
+            raise InputError("`n_bootstraps` and `sigmoid` exclude each other: a vote has no probability")
+        if self.target_recall is None:
+            return
+        check_number(self.target_recall, "target_recall", above=0, maximum=1)
+        if self.min_recall != 1 or not self._goal_is_recall():
+            raise InputError(
+                "`target_recall` excludes `min_recall`, `max_loss` and `min_precision`: it chooses the floor itself"
+            )
+
+    def _search(self, problem: CalibrationProblem, **changes: Any) -> CalibrationResult:
+        options = {
+            "method": self.method,
+            "time_limit": self.time_limit,
+            "gap": self.gap,
+            "min_recall": self._floor(),
+            "start": self.start,
+            "progress": self.progress,
+            "random_state": self.random_state,
+            "n_jobs": self.n_jobs,
+            "node_limit": self.node_limit,
+            "max_loss": self.max_loss,
+            "min_precision": self.min_precision,
+            "max_detectors": self.max_detectors,
+        }
+        return solve(problem, **(options | changes))
+
+    def _pool(self, problem: CalibrationProblem, groups: Groups | None) -> None:
+        """Draw the thresholds of the result together; those of the search stay where bounds do not let them move."""
+        own, others = groups or (None, None)
+        folds = make_folds(problem, self.n_folds, own, others, self.random_state)
+        floor, result = self._floor(), self.result_
+        is_limited = self.max_detectors is not None or bool(problem.detector_cost.any())
+        choices = [choice for choice in CHOICES if choice.keep_off or not is_limited]
+        self.pooled_ = pool(problem, floor, folds, self.refit, result.thresholds, choices)
+        thresholds = self.pooled_.thresholds
+        if problem.is_feasible(thresholds, floor):
+            self.result_ = replace(
+                result,
+                thresholds=thresholds,
+                loss=problem.loss(thresholds),
+                recall=problem.recall(thresholds),
+                assignment=problem.assign(thresholds),
+                status="feasible",
+            )
 
     def _fit_sigmoids(self, problem: CalibrationProblem) -> None:
         self.sigmoids_, self.muted_ = fit_sigmoids(
@@ -209,7 +353,15 @@ class JointCalibrator(ScoreCalibrator):
         probabilities[:, ~self.active_] = 0.0
         return probabilities
 
+    def decision_function(self, S: Any) -> FloatArray:
+        """(n_windows,) the highest calibrated score of each window; of a vote, the margin that most refits grant it."""
+        if not hasattr(self, "votes_"):
+            return super().decision_function(S)
+        return middle_margin(self._check_scores(S), self.votes_, getattr(self, "scales_", 1.0))
+
     def _accept(self, scores: FloatArray) -> NDArray[np.bool_]:
+        if hasattr(self, "votes_"):
+            return accepted_by_most(scores, self.votes_)
         return any_accepts(scores, self.thresholds_)
 
     def tie_breaker(self, scores: FloatArray) -> FloatArray:
@@ -253,6 +405,14 @@ def own_image_pairs(
     exemplar_images = check_groups(exemplar_groups, n_exemplars, "exemplar_groups", "exemplar")
     image_ids, exemplar_ids = group_ids(images, exemplar_images, names=("groups", "exemplar_groups"))
     return image_ids[:, None] == exemplar_ids[None, :]
+
+
+def _reachable(problem: CalibrationProblem, floor: float) -> float:
+    """The floor, or the recall of all positives that somebody may cover where that is less."""
+    if problem.spare_budget(floor) >= 0:
+        return floor
+    units = problem.recall_units
+    return max(float(units[~problem.orphans()].sum() / units.sum()), 1e-9)
 
 
 def covered_pairs(problem: CalibrationProblem, thresholds: FloatArray) -> NDArray[np.bool_]:

@@ -64,6 +64,7 @@ _PARAMETERS = (
     "n_jobs",
 )
 _GOAL = ("max_loss", "min_precision", "max_detectors")
+_NEW_ROWS = {"target_recall": None, "n_folds": 5, "n_bootstraps": 0}  # and what a file without them has
 _APART = ("pos_label", "missing")  # the second of the labels that the file holds; a field that most files do not have
 _COOCCURRENCE_PARAMETERS = tuple(name for name in CooccurrenceCalibrator().get_params() if name not in _APART)
 
@@ -101,12 +102,13 @@ def save_calibration(
         "across_groups": bool(getattr(calibrator, "across_groups_", False)),
         "classes": _plain_labels(calibrator.classes_),
         "dtype": str(calibrator.thresholds_.dtype),
-        "thresholds": [_THRESHOLD_TEXTS.get(t, t) for t in calibrator.thresholds_.tolist()],
+        "thresholds": _threshold_texts(calibrator.thresholds_),
         **_bounds_to_save(calibrator),
         **({"scales": calibrator.scales_.tolist()} if hasattr(calibrator, "scales_") else {}),
         **_missing_to_save(calibrator),
         **_goal_to_save(calibrator),
         **_costs_to_save(calibrator),
+        **_new_rows_to_save(calibrator),
         "sigmoids": calibrator.sigmoids_.tolist() if calibrator.sigmoid else None,
         "muted": calibrator.muted_.tolist() if calibrator.sigmoid else None,
         "parameters": {name: plain(getattr(calibrator, name)) for name in _PARAMETERS},
@@ -179,6 +181,17 @@ def _goal_to_save(calibrator: JointCalibrator) -> dict[str, Any]:
     """What was asked for besides a recall floor."""
     goal = {name: plain(getattr(calibrator, name)) for name in _GOAL}
     return {} if all(value is None for value in goal.values()) else {"goal": goal}
+
+
+def _new_rows_to_save(calibrator: JointCalibrator) -> dict[str, Any]:
+    """A recall that is wanted on new rows, and the thresholds of a vote."""
+    wanted = {name: plain(getattr(calibrator, name)) for name in _NEW_ROWS}
+    votes = {"votes": [_threshold_texts(v) for v in calibrator.votes_]} if hasattr(calibrator, "votes_") else {}
+    return {} if wanted == _NEW_ROWS else {"new_rows": wanted, **votes}
+
+
+def _threshold_texts(thresholds: NDArray[np.floating[Any]]) -> list[float | str | None]:
+    return [_THRESHOLD_TEXTS.get(t, t) for t in thresholds.tolist()]
 
 
 def _costs_to_save(calibrator: JointCalibrator) -> dict[str, list[float]]:
@@ -330,7 +343,12 @@ class _Reader(Document):
         scales = self.scales(n)
         scale = "none" if scales is None else "spread"
         calibrator = JointCalibrator(
-            **self.parameters(), pos_label=_pos_label(classes), scale=scale, missing=self.missing(), **self.goal()
+            **self.parameters(),
+            pos_label=_pos_label(classes),
+            scale=scale,
+            missing=self.missing(),
+            **self.goal(),
+            **self.new_rows(),
         )
         options = ("method", "time_limit", "gap", "min_recall", "random_state", "n_jobs", "node_limit")
         with self.usable("parameters"):
@@ -341,6 +359,8 @@ class _Reader(Document):
         fitted_calibrator(calibrator, self.result(thresholds), sigmoids, muted, classes)
         if scales is not None:
             calibrator.scales_ = scales
+        if calibrator.n_bootstraps:
+            calibrator.votes_ = self.votes(n, calibrator.n_bootstraps)
         names = self.names(n)
         calibrator.exemplar_names_ = names
         calibrator.across_groups_ = self.across_groups()
@@ -354,12 +374,42 @@ class _Reader(Document):
         dtype = self.content.get("dtype")
         if dtype not in ("float32", "float64"):
             self.fail("dtype", f"must be float32 or float64, got {dtype!r}")
-        values = self.content.get("thresholds")
+        return self.threshold_list("thresholds", self.content.get("thresholds"), dtype)
+
+    def threshold_list(self, field: str, values: Any, dtype: str) -> NDArray[np.floating[Any]]:
+        """One threshold per exemplar."""
         if not isinstance(values, list) or not values:
-            self.fail("thresholds", "must be a list with one entry per exemplar")
+            self.fail(field, "must be a list with one entry per exemplar")
         if not all(value is None or value == "-inf" or is_number(value) for value in values):
-            self.fail("thresholds", 'must hold finite numbers, "-inf", and null for redundant exemplars')
-        return self.narrow("thresholds", [math.inf if value is None else float(value) for value in values], dtype)
+            self.fail(field, 'must hold finite numbers, "-inf", and null for redundant exemplars')
+        return self.narrow(field, [math.inf if value is None else float(value) for value in values], dtype)
+
+    def votes(self, n: int, n_bootstraps: int) -> NDArray[np.floating[Any]]:
+        """(B, n) thresholds of the refits that vote."""
+        rows = self.content.get("votes")
+        if not isinstance(rows, list) or len(rows) != n_bootstraps:
+            self.fail("votes", f"must be a list of {n_bootstraps} lists of thresholds")
+        votes = [self.threshold_list(f"votes[{k}]", row, self.content["dtype"]) for k, row in enumerate(rows)]
+        if any(len(vote) != n for vote in votes):
+            self.fail("votes", f"must hold lists of {n} thresholds")
+        return np.stack(votes)
+
+    def new_rows(self) -> dict[str, Any]:
+        """What was wanted of new rows."""
+        values = self.content.get("new_rows")
+        if values is None:
+            return dict(_NEW_ROWS)
+        self.check_object("new_rows", values, tuple(_NEW_ROWS))
+        if values["target_recall"] is not None and not (
+            is_number(values["target_recall"]) and 0 < values["target_recall"] <= 1
+        ):
+            self.fail(
+                "new_rows.target_recall", f"must be null or a number > 0 and <= 1, got {values['target_recall']!r}"
+            )
+        for name, least in (("n_folds", 2), ("n_bootstraps", 0)):
+            if type(values[name]) is not int or values[name] < least:
+                self.fail(f"new_rows.{name}", f"must be a whole number >= {least}, got {values[name]!r}")
+        return values
 
     def bounds(self, thresholds: NDArray[np.floating[Any]]) -> list[NDArray[np.floating[Any]]]:
         """Lower and upper; a file without them has none."""

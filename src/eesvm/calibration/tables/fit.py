@@ -6,13 +6,16 @@ In: a `ScoreTable` and an unfitted `JointCalibrator`. Out: the fitted one; per e
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import clone
 
 from eesvm._support.validation import NOT_FIRED, FloatArray, InputError, check_number, row_blocks
 from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.calibration.held_out import Groups, HeldOut, cross_validate, make_folds
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.tables.score_table import ScoreTable
 
@@ -66,11 +69,43 @@ def fit_table(table: ScoreTable, calibrator: JointCalibrator, across_groups: boo
         across_groups, calibrator.lower_thresholds, calibrator.upper_thresholds, calibrator.detector_cost
     )
     _check_unscored(table, problem, calibrator)
-    calibrator.fit_problem(problem)
+    calibrator.fit_problem(problem, table.parted_groups())
     calibrator.missing = table.missing
     calibrator.exemplar_names_ = table.exemplar_names
     calibrator.across_groups_ = across_groups
     return problem
+
+
+def hold_out(table: ScoreTable, calibrator: JointCalibrator, problem: CalibrationProblem, n_folds: int = 5) -> HeldOut:
+    """What a calibrator that was fitted to a table does on rows that it was not fitted to, by cross-validation.
+
+    Whole groups are held out where the table has groups. Where exemplars have groups, too, a held-out positive counts
+    as accepted only by exemplars of other groups.
+
+    Parameters
+    ----------
+    table : that it was fitted to.
+    calibrator : fitted; it stays as it is. Refits search as `JointCalibrator.refit` does.
+    problem : what `fit_table` returned.
+    n_folds : at least 2.
+    """
+    own, others = table.parted_groups() or (None, None)
+    folds = make_folds(problem, n_folds, own, others, calibrator.random_state)
+    judged = None
+    if table.groups is not None and table.exemplar_groups is not None:
+        judged = table.problem(True, problem.lower_thresholds, problem.upper_thresholds, problem.detector_cost)
+    is_plain = calibrator.target_recall is None and not calibrator.n_bootstraps
+
+    def fit(rest: CalibrationProblem, share: float, groups: Groups) -> FloatArray:
+        if is_plain:
+            return calibrator.refit(rest, share)
+        limit = None if calibrator.max_loss is None else calibrator.max_loss * share
+        again = clone(calibrator).set_params(node_limit=1, max_loss=limit, sigmoid=False, progress=None)
+        again.fit_problem(rest, groups)
+        return getattr(again, "votes_", again.thresholds_)
+
+    fitted = getattr(calibrator, "votes_", calibrator.thresholds_)
+    return cross_validate(problem, folds, fit, fitted, judged)
 
 
 def _check_unscored(table: ScoreTable, problem: CalibrationProblem, calibrator: JointCalibrator) -> None:
@@ -78,13 +113,15 @@ def _check_unscored(table: ScoreTable, problem: CalibrationProblem, calibrator: 
     if table.missing != NOT_FIRED or calibrator.max_loss is not None or calibrator.min_precision is not None:
         return
     rows = table.unscored_positives()
-    floor = check_number(calibrator.min_recall, "min_recall", above=0, maximum=1)
+    name = "min_recall" if calibrator.target_recall is None else "target_recall"
+    floor = check_number(getattr(calibrator, name), name, above=0, maximum=1)
     if len(rows) and problem.spare_budget(floor) < 0:
         shown = ", ".join(map(str, rows[:5])) + (f" and {len(rows) - 5} more" if len(rows) > 5 else "")
         which = f"row {shown} is a positive" if len(rows) == 1 else f"rows {shown} are positives"
+        most = float(problem.positive_weights[~problem.orphans()].sum() / problem.positive_weights.sum())
         raise InputError(
             f"{which} without any score (rows count from 0), which no thresholds accept: leave out what has no score, "
-            f"or lower `min_recall`, now {floor:g}"
+            f"or lower `{name}`, now {floor:g}, to {math.floor(1e4 * most) / 1e4:g} at most"
         )
 
 

@@ -145,6 +145,12 @@ class ScoreTable:
         within = own_image_pairs(self.groups, self.exemplar_groups, self.labels == 1, self.n_exemplars)
         return within if self.forbidden is None or within is None else within | self.forbidden
 
+    def parted_groups(self) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """The groups of the positives and of the negatives; None where there are none."""
+        if self.groups is None or self.labels is None:
+            return None
+        return self.groups[self.labels == 1], self.groups[self.labels == 0]
+
     def unscored_positives(self) -> NDArray[np.intp]:
         """Rows, from 0, of the positives for which all scores are missing: no thresholds accept them."""
         is_positive = np.zeros(self.n_rows, dtype=bool) if self.labels is None else self.labels == 1

@@ -152,6 +152,8 @@ def compare_calibrators(
     n_jobs: int | None = None,
     pos_label: Any = None,
     missing: str = "refuse",
+    max_loss: float | None = None,
+    min_precision: float | None = None,
 ) -> WindowTables:
     """Fit every calibrator on training windows and compare them on test windows.
 
@@ -171,6 +173,7 @@ def compare_calibrators(
     random_state, n_jobs : seeds everything that draws; threads, which change nothing in the result.
     pos_label : the label of the positives. Default: 1 beside 0 or -1, and True; other labels need it.
     missing : what missing scores mean, see `ScoreCalibrator`.
+    max_loss, min_precision : ask for the most recall within that loss on the training windows, or at that precision.
     """
     check_choice(missing, "missing", MISSING)
     is_known, is_positive = _check_tables(S_train, y_train, S_test, y_test, pos_label, missing)
@@ -201,6 +204,8 @@ def compare_calibrators(
         random_state=random_state,
         n_jobs=n_jobs,
         missing=missing,
+        max_loss=max_loss,
+        min_precision=min_precision,
     )
     comparisons = [judge.compare(OWN_IMAGE, joint.fit(S_train, is_known), S_test, ranked)]
     if exemplar_groups is not None:
