@@ -41,6 +41,7 @@ class SuggestedScore:
         return 2 * self.precision * self.recall / both if both else 0.0
 
     def as_dict(self) -> dict[str, Any]:
+        """All of it, as JSON can hold it."""
         return {**asdict(self), "f1": self.f1}
 
 
