@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo check test test-all test-bounds lint docs fuzz bench bench-solver clean
+.PHONY: demo check test test-all test-bounds lint docs fuzz soak bench bench-solver clean
 
 # Each stamp makes an interrupted set-up start again instead of counting as done. `make demo` installs what it runs,
 # `make test` what the tests need besides; torch, which only fine-tuning needs, comes with `make .venv/.dev`.
@@ -70,6 +70,10 @@ docs: .venv/.docs
 fuzz: .venv/.test
 	$(PIP) atheris
 	$(BIN)/python fuzz/readers.py all $(FUZZ)
+
+# Random problems against an oracle, in all cores: ten minutes, or SOAK="--minutes 60".
+soak: .venv/.test
+	$(BIN)/python fuzz/soak.py $(SOAK)
 
 bench: .venv/.test
 	$(BIN)/python benchmarks/bench_search.py

@@ -2,7 +2,8 @@
 
 What was measured is kept line by line in a file, so that an interrupted measurement can be resumed; the page is made
 from that file. Training runs on both cores, and its CPU time is that of both; LinearSVC has one. It is given one
-exemplar, tol 1e-3 and at most 1,000 iterations, its default: what it has not solved by then counts as if it had.
+exemplar, tol 1e-3 and at most 1,000 iterations, its default: what it has not solved by then counts as if it had. The
+squared hinge it solves in the dual and in the primal, and the faster of the two counts.
 """
 
 from __future__ import annotations
@@ -35,17 +36,15 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """All of 128 dimensions, fewer costs and exemplars where a loop takes long."""
+    """All costs where a loop takes seconds, fewer costs and exemplars where it takes long."""
     found = [Case("Gaussian", 60, 400, "hinge", 1e-3, 10.0)]
-    sizes = [
-        ("voc2007", 60, 128, ALL_C),
-        ("pets_voc", 18, 128, (1e-5, 1e-3, 1e-1)),
-        ("voc2007", 60, 256, (1e-5, 1e-3, 1e-1)),
-    ]
-    sizes += [("voc2007", 30, 512, (1e-5, 1e-3, 1.0)), ("voc2007", 20, 1280, (1e-5, 1e-3))]
+    few = (1e-5, 1e-3, 1e-1, 1.0)
+    sizes = [("voc2007", 60, 128, ALL_C), ("voc2007", 60, 256, ALL_C), ("pets_voc", 18, 128, ALL_C)]
+    sizes += [("voc2007", 30, 512, few), ("pets_voc", 18, 256, ALL_C), ("pets_voc", 18, 512, few)]
+    sizes += [("voc2007", 10, 1280, few), ("pets_voc", 10, 1280, few)]
     for name, n, d, costs in sizes:
         if name in real_sets():
-            found += [Case(name, n, d, loss, C, w) for loss in LOSSES for w in (50.0, 1.0) for C in costs]
+            found += [Case(name, n, d, loss, C, w) for C in costs for loss in LOSSES for w in (50.0, 1.0)]
     return found
 
 
@@ -124,8 +123,8 @@ def _note(rows: list[list[str]]) -> str:
     return (
         "20,000 negatives of photographs (6,000 in the Gaussian table, whose standard deviations fall from 2 to 0.1): "
         "windows described by the default network, reduced by PCA, scaled to a mean length of 20. LinearSVC: the same "
-        "criterion on the first exemplar, tol 1e-3, 1,000 iterations at most. Other work ran on the machine, so wall "
-        f"clock is an upper bound. {n_fast} of {len(rows)} rows are at least 20 times faster in CPU time."
+        "criterion on the first exemplar, tol 1e-3, 1,000 iterations at most, of dual and primal the faster. "
+        f"{n_fast} of {len(rows)} rows are at least 20 times faster in CPU time."
     )
 
 
@@ -137,11 +136,16 @@ def _rows(case: Case, folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _liblinear(x: np.ndarray, negatives: np.ndarray, case: Case) -> tuple[float, int, float]:
-    """CPU seconds, iterations and objective."""
+    """CPU seconds, iterations and objective, of the faster way where there are two."""
+    ways = (True,) if case.loss == "hinge" else (True, False)
+    return min(_one_liblinear(x, negatives, case, dual) for dual in ways)
+
+
+def _one_liblinear(x: np.ndarray, negatives: np.ndarray, case: Case, dual: bool) -> tuple[float, int, float]:
     began = time.process_time()
     X = np.concatenate([x[None], negatives])
     weights = {1: case.positive_weight, 0: 1.0}
-    svm = LinearSVC(C=case.C, loss=case.loss, class_weight=weights, tol=1e-3, dual=True, random_state=0)
+    svm = LinearSVC(C=case.C, loss=case.loss, class_weight=weights, tol=1e-3, dual=dual, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         svm.fit(X, np.arange(len(X)) == 0)

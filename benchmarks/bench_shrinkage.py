@@ -35,7 +35,7 @@ from eesvm.calibration.calibrators.shrinkage import ShrunkenCalibrator, own_scal
 from eesvm.calibration.problem import any_accepts
 from eesvm.datasets import open_dataset
 from eesvm.descriptors import DescriptorCache
-from eesvm.detector.class_calibration import calibrate_class
+from eesvm.detector.class_calibration import calibrate_class, own_scales_only
 from eesvm.detector.class_training import CalibrationScores, score_class, train_class
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.shrinkage import STRENGTHS, TOLERANCE, highest_elsewhere
@@ -156,10 +156,7 @@ def of_class(
         scores, KINDS, options.calibration, pooling=options.detection.pooling, n_jobs=1
     )
     fitted |= calibrate_class(scores, ["none"], options.calibration)
-    plain = {name: copy.copy(one) for name, one in fitted.items()}  # as they are without shrinkage
-    for one in plain.values():
-        for attribute in ("shrunken_", "left_out_"):
-            one.__dict__.pop(attribute, None)
+    plain = {name: own_scales_only(one) for name, one in fitted.items()}
     rules, calibrators = [Rule("none", "none"), Rule("single SVM", "single-svm")], {"none": fitted["none"]}
     highest = highest_elsewhere(scores)
     for stored, name in KINDS.items():

@@ -4,7 +4,9 @@ DATA is a folder in VOC's layout with the splits train and val. Every setting sa
 give exemplars and calibration, and which judge; photographs never change roles within one. Each stage can be run alone
 (`--stages`), keeps what it makes in the folder of `--work`, and is resumed from there:
 
-    prepare     windows, networks and descriptors; a GPU makes crops quick
+    windows     proposals of all images
+    networks    those that are tuned; a GPU makes that quick
+    describe    descriptors of every network, and from them the tables of the settings; a GPU makes crops quick
     judge       every class of every setting with every rule
     mechanism   what joint calibration owes to the number of exemplars, of negatives, and to the recall floor
     page        docs/results/voc2007.md
@@ -16,9 +18,8 @@ import argparse
 import json
 import multiprocessing
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,99 +27,121 @@ import numpy as np
 
 from _common import ROOT
 from _voc_page import page
-from bench_finetune import beginning, descriptor_of
-from eesvm.datasets import open_dataset, select
-from eesvm.descriptors import DescriptorCache
-from eesvm.detector.class_training import score_class, train_class
-from eesvm.detector.options import DetectorOptions
-from eesvm.detector.training_descriptor import fit_descriptor
-from eesvm.detector.training_table import TrainingWindows, describe_windows, propose_windows
-from eesvm.experiments.tables.detections import Rule, calibrators_on_demand, judge_rules
+from _voc_tables import Setting, describe_split, has_tables, images_of, make_tables, read_table, windows_of
+from bench_shrinkage import recalls, reliability
+from eesvm._support.validation import InputError
+from eesvm.detector.class_training import TrainedClass, score_class, train_class
+from eesvm.detector.options import PRESETS, DetectorOptions
+from eesvm.detector.training_table import TrainingWindows
+from eesvm.experiments.tables.detections import (
+    Rule,
+    RuleResult,
+    calibrators_on_demand,
+    judge_rules,
+    regressor_of,
+    transfer_choices,
+)
 from eesvm.finetuning import PAPER_UNITS, FinetuneOptions, finetune
-from eesvm.structures import Dataset, Windows
+from eesvm.metrics.detections import rank_detections
+from eesvm.metrics.tables import make_tables as make_tables_of
+from eesvm.transfer.annotations import annotate_all
+from eesvm.transfer.quality import MASK_IOU
 
 ACROSS = {"calibration.coverage": "across-images"}
-FLOOR = {**ACROSS, "calibration.min_recall": 0.95}
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Which images have which role, and how windows are described."""
-
-    name: str
-    network: str  # "frozen", "tuned" or "4096-d", the tuned ones on the images of `train`
-    mode: str  # "pooled" or "crop"
-    exemplars: str  # "train", or "val, first half"
-    judges: str  # "val", or "val, second half"
-
+MOVED = {"detection.box_regression": True}
+N_RESAMPLES = 100  # of the test images
 
 SETTINGS = (
     Setting("frozen pooled", "frozen", "pooled", "train", "val"),
     Setting("frozen crops", "frozen", "crop", "train", "val"),
     Setting("tuned crops, the paper's way", "tuned", "crop", "train", "val"),
     Setting("tuned crops, roles apart", "tuned", "crop", "val, first half", "val, second half"),
+    Setting("tuned on half, the same images", "half", "crop", "train, first half", "val"),
+    Setting("tuned on half, other images", "half", "crop", "train, second half", "val"),
     Setting("4096-d layer, the paper's way", "4096-d", "crop", "train", "val"),
     Setting("4096-d layer, roles apart", "4096-d", "crop", "val, first half", "val, second half"),
+    Setting("HOG", "hog", "warped", "train", "val"),
 )
-NETWORKS: dict[str, dict[str, Any]] = {"tuned": {}, "4096-d": {"hidden": PAPER_UNITS}}
+NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {  # images that they are tuned on, and options of that
+    "tuned": ("train", {}),
+    "half": ("train, first half", {}),
+    "4096-d": ("train", {"hidden": PAPER_UNITS}),
+}
 
 RECIPES: dict[str, dict[str, Any]] = {
-    "paper": {"training.C": 1e-2, "detection.box_regression": False},
-    "default": {
-        "training.loss": "squared_hinge",
-        "training.C": 1e-3,
-        "training.positive_weight": 50.0,
-        "training.prior": "class",
-    },
+    "paper": {"training.C": 1e-2, "detection.box_regression": False, "detection.pooling": 5},
+    "default": {name: value for name, value in PRESETS["default"].items() if not name.startswith("calibration.")},
 }
+RECIPES["default"]["detection.box_regression"] = False  # but where a rule moves boxes
+MAXIMUM = {"detection.pooling": 1}
 SINGLE = Rule("single SVM", "single-svm")
-MAXIMUM = (
-    Rule("joint", "joint"),  # the first joint rule says at which recall false positives are counted
-    Rule("none", "none"),
-    Rule("sigmoid", "sigmoid"),
-    Rule("affine", "affine"),
-    Rule("joint + sigmoid", "joint-sigmoid"),
-    Rule("joint + sigmoid, across images", "joint-sigmoid", ACROSS),
-    Rule("joint + sigmoid, across images, recall 0.95", "joint-sigmoid", FLOOR),
+JOINT, NONE, SIGMOID, AFFINE, JOINT_SIGMOID = (
+    Rule("joint", "joint", MAXIMUM),  # the first joint rule says at which recall false positives are counted
+    Rule("none", "none", MAXIMUM),
+    Rule("sigmoid", "sigmoid", MAXIMUM),
+    Rule("affine", "affine", MAXIMUM),
+    Rule("joint + sigmoid", "joint-sigmoid", MAXIMUM),
 )
-SHRUNK = tuple(
-    Rule(f"{rule.name}, shrunk", rule.calibrator, {**rule.changes, "calibration.shrink": "auto"})
-    for rule in (MAXIMUM[5], MAXIMUM[2], MAXIMUM[3])
-)
-ACROSS_ONLY = (Rule("joint, across images", "joint", ACROSS),)
+OVER_IMAGES = Rule("joint + sigmoid, across images", "joint-sigmoid", {**ACROSS, **MAXIMUM})
 
 
 def pooled(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    return tuple(Rule(f"{r.name}, mean of 5", r.calibrator, {**r.changes, "detection.pooling": 5}) for r in rules)
+    """Rules that take the mean of the best few, as many as the recipe says."""
+    few = [{name: value for name, value in r.changes.items() if name != "detection.pooling"} for r in rules]
+    return tuple(Rule(f"{r.name}, mean of few", r.calibrator, own) for r, own in zip(rules, few, strict=True))
 
 
-RULES = (*MAXIMUM, *pooled((*MAXIMUM[1:], *SHRUNK)), SINGLE)
-MECHANISM = (MAXIMUM[0], Rule("sigmoid", "sigmoid"), Rule("joint + sigmoid", "joint-sigmoid"), Rule("none", "none"))
+def shrunk(rule: Rule) -> Rule:
+    return Rule(f"{rule.name}, shrunk", rule.calibrator, {**rule.changes, **ACROSS, "calibration.shrink": "auto"})
+
+
+def moved(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    return tuple(Rule(f"{r.name}, boxes moved", r.calibrator, {**r.changes, **MOVED}) for r in rules)
+
+
+SHRUNK = shrunk(OVER_IMAGES)
+DEFAULT = pooled([SHRUNK])[0]
+RULES = {
+    "paper": (JOINT, NONE, SIGMOID, AFFINE, JOINT_SIGMOID, SINGLE, *pooled([NONE, SIGMOID, JOINT_SIGMOID])),
+    "default": (
+        OVER_IMAGES, NONE, SINGLE, *pooled([NONE, SHRUNK]),
+        *moved([*pooled([NONE, SIGMOID, OVER_IMAGES, SHRUNK]), SINGLE]),
+    ),
+}  # fmt: skip
+MECHANISM = (JOINT, SIGMOID, JOINT_SIGMOID, NONE)
 
 
 def main() -> None:
     arguments = parse_arguments()
     arguments.work.mkdir(parents=True, exist_ok=True)
+    stages = {
+        "windows": propose, "networks": tune, "describe": describe, "judge": judge, "mechanism": mechanism,
+        "page": write_page,
+    }  # fmt: skip
     for stage in arguments.stages:
-        {"prepare": prepare, "judge": judge, "mechanism": mechanism, "page": write_page}[stage](arguments)
+        stages[stage](arguments)
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("data", nargs="?", type=Path, default=ROOT.parent / "shared" / "data" / "voc2007")
-    stages = ("prepare", "judge", "mechanism", "page")
+    stages = ("windows", "networks", "describe", "judge", "mechanism", "page")
     add("--stages", nargs="+", choices=stages, default=stages)
     add("--settings", nargs="+", choices=[s.name for s in SETTINGS], default=[s.name for s in SETTINGS])
+    add("--networks", nargs="+", choices=list(NETWORKS), help="to tune (those of the settings)")
+    add("--splits", nargs="+", default=["train", "val"], help="whose windows are proposed (train val)")
+    add("--recipes", nargs="+", choices=list(RECIPES), default=list(RECIPES))
+    add("--default", type=json.loads, default={}, help="options in place of the default recipe's, as JSON")
     add("--images", type=int, help="of each split at most (all)")
     add("--classes", nargs="+", help="to judge (all)")
-    add("--crops", type=int, default=500, help="windows of an image at most in crop mode (500)")
+    add("--crops", type=int, default=500, help="windows of an image at most (500)")
     add("--negatives", type=int, default=40_000, help="calibration negatives (40,000)")
     add("--time-limit", type=float, default=10.0, help="seconds for each joint calibration (10)")
     add("--epochs", type=int, default=8)
     add("--batches", type=int, default=250, help="of an epoch of fine-tuning (250)")
     add("--processes", type=int, default=2, help="classes judged at a time (2)")
-    add("--seconds", type=float, default=float("inf"), help="begin no new class after this long")
+    add("--until", type=float, default=float("inf"), help="begin no new class after this time, as `time.time()` has it")
     add("--device", default="auto")
     add("--note", default="", help="a sentence for the head of the page: machine, what was left out")
     add("--work", type=Path, default=ROOT / "build" / "voc")
@@ -130,96 +153,62 @@ def options_of(recipe: str, arguments: argparse.Namespace, **changes: Any) -> De
     common = {
         "descriptor.n_components": 256,
         "descriptor.mean_norm": 20.0,
-        "training.max_images": 200,
+        "training.max_images": 200 if recipe == "paper" else 400,
         "calibration.max_negatives": arguments.negatives,
         "calibration.time_limit": arguments.time_limit,
         "calibration.node_limit": None,
         "n_jobs": 1,
     }
-    return DetectorOptions.make("paper").changed({**common, **RECIPES[recipe], **changes})
+    own = arguments.default if recipe == "default" else {}
+    return DetectorOptions.make("paper").changed({**common, **RECIPES[recipe], **own, **changes})
 
 
 # Preparing
 
 
-def images_of(role: str, arguments: argparse.Namespace) -> Dataset:
-    """The images of a role; halves of a split are its even and odd images in a fixed random order."""
-    split, _, half = role.partition(", ")
-    dataset = select(open_dataset(arguments.data), split=split)
-    order = np.random.default_rng(0).permutation(len(dataset))[: arguments.images]
-    if half:
-        order = order[("first half", "second half").index(half) :: 2]
-    return Dataset(dataset.name, tuple(dataset[int(k)] for k in np.sort(order)), dataset.classes)
-
-
-def prepare(arguments: argparse.Namespace) -> None:
-    """Windows of all images, the networks, and the table of each role in each setting."""
-    cache = DescriptorCache(arguments.work / "cache")
-    windows: dict[str, list[Windows]] = {}
-    for split in ("train", "val"):
+def propose(arguments: argparse.Namespace) -> None:
+    for split in arguments.splits:
         with clock(arguments, f"windows of {split}"):
-            found = images_of(split, arguments)
-            windows[split] = list(propose_windows(found, DetectorOptions().windows, None, True, cache))
-    for setting in wanted(arguments):
-        network = network_of(setting.network, windows["train"], arguments)
-        train, test = (table_folder(setting, role, arguments) for role in (setting.exemplars, setting.judges))
-        if (train / "ids.npy").exists() and (test / "ids.npy").exists():
+            windows_of(split, arguments)
+
+
+def tune(arguments: argparse.Namespace) -> None:
+    """The networks of the settings, each tuned on the images of its role."""
+    needed = dict.fromkeys(s.network for s in wanted(arguments) if s.network in NETWORKS)
+    for name in arguments.networks or needed:
+        path, (role, own) = Path(network_path(name, arguments)), NETWORKS[name]
+        if path.exists():
             continue
-        with clock(arguments, f"descriptors of {setting.network} {setting.mode}, {setting.exemplars}"):
-            plain = descriptor_of(network, setting.mode, arguments.device)
-            limit = arguments.crops if setting.mode == "crop" else None
-            parts = [images_of(role, arguments) for role in (setting.exemplars, setting.judges)]
-            fitted = None
-            for folder, part in zip((train, test), parts, strict=True):
-                ids = {record.image_id for record in part}
-                chosen = [beginning(w, limit) for one in windows.values() for w in one if w.image_id in ids]
-                if fitted is None:
-                    fitted = fit_descriptor(part, chosen, options_of("paper", arguments), plain=plain)
-                write_table(folder, describe_windows(part, chosen, fitted))
+        images = images_of(role, arguments)
+        ids = {record.image_id for record in images}
+        windows = [w for w in windows_of(role.partition(", ")[0], arguments) if w.image_id in ids]
+        changes = {"min_objects": 1, "epochs": arguments.epochs, "batches_per_epoch": arguments.batches, **own}
+        with clock(arguments, f"network {name}"):
+            made = finetune(
+                images, path, FinetuneOptions.make(changes=changes), windows=windows, device=arguments.device
+            )
+        best = made.card["history"][made.card["best_epoch"]]
+        note(arguments, {"network": name, "epoch": made.card["best_epoch"], "held_out_ap": best["held_out_ap"]})
+
+
+def network_path(name: str, arguments: argparse.Namespace) -> str:
+    return {"frozen": "lite0", "hog": "hog"}.get(name) or str(arguments.work / f"{name}.onnx")
+
+
+def describe(arguments: argparse.Namespace) -> None:
+    """The tables of each setting."""
+    for setting in wanted(arguments):
+        if not has_tables(setting, arguments):
+            path = network_path(setting.network, arguments)
+            for split in dict.fromkeys(role.partition(", ")[0] for role in (setting.exemplars, setting.judges)):
+                with clock(arguments, f"descriptors {setting.network} {setting.mode} of {split}"):
+                    describe_split(setting.network, path, setting.mode, split, arguments)
+            with clock(arguments, f"tables of {setting.name}"):
+                make_tables(setting, path, arguments)
 
 
 def wanted(arguments: argparse.Namespace) -> list[Setting]:
     return [setting for setting in SETTINGS if setting.name in arguments.settings]
-
-
-def network_of(name: str, windows: Sequence[Windows], arguments: argparse.Namespace) -> str:
-    """The path of a network, tuned on the images of `train` where it is not the stock one."""
-    if name == "frozen":
-        return "lite0"
-    path = arguments.work / f"{name}.onnx"
-    if not path.exists():
-        changes = {
-            "min_objects": 1,
-            "epochs": arguments.epochs,
-            "batches_per_epoch": arguments.batches,
-            **NETWORKS[name],
-        }
-        with clock(arguments, f"network {name}"):
-            options = FinetuneOptions.make(changes=changes)
-            card = finetune(images_of("train", arguments), path, options, windows=windows, device=arguments.device).card
-        best = card["history"][card["best_epoch"]]
-        note(arguments, {"network": name, "epoch": card["best_epoch"], "held_out_ap": best["held_out_ap"]})
-    return str(path)
-
-
-def table_folder(setting: Setting, role: str, arguments: argparse.Namespace) -> Path:
-    return arguments.work / "tables" / f"{setting.name} - {role}".replace(",", "").replace(" ", "_")
-
-
-def write_table(folder: Path, table: TrainingWindows) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("starts", "boxes", "instance", "descriptors"):
-        np.save(folder / f"{name}.npy", getattr(table, name))
-    np.save(folder / "ids.npy", table.image_ids)  # the last one: with it the table is whole
-
-
-def read_table(setting: Setting, role: str, arguments: argparse.Namespace) -> TrainingWindows:
-    folder = table_folder(setting, role, arguments)
-    records = {record.image_id: record for record in images_of(role, arguments)}
-    kept = tuple(records[str(k)] for k in np.load(folder / "ids.npy"))
-    arrays = [np.load(folder / f"{name}.npy") for name in ("starts", "boxes", "instance")]
-    descriptors = np.load(folder / "descriptors.npy", mmap_mode="r")  # shared by all processes
-    return TrainingWindows(kept, *arrays, descriptors, descriptor=None)  # type: ignore[arg-type]
 
 
 # Judging
@@ -231,26 +220,26 @@ def judge(arguments: argparse.Namespace) -> None:
         {"setting": setting, "recipe": recipe, "class": name, "kind": "judge"}
         for setting in wanted(arguments)
         for name in classes_of(arguments)
-        for recipe in RECIPES
+        for recipe in arguments.recipes
     ]
     run_all(work, arguments)
 
 
 def mechanism(arguments: argparse.Namespace) -> None:
-    """One thing changed at a time, where roles are apart and where they are not."""
-    everything = {
-        "exemplars": (25, 50, 100, 200),
-        "negatives": (5_000, 20_000, 80_000, None),
-        "floor": (0.9, 0.95, 0.98),
+    """One thing changed at a time."""
+    everything: dict[str, tuple[Any, ...]] = {
+        "exemplars": (12, 25, 50, 100),
+        "negatives": (2_000, 10_000, 160_000),
+        "floor": (0.8, 0.9, 0.95, 0.98),
+        "coverage": ("across-images",),
+        "criterion": ("platt",),
     }
-    settings = [setting for setting in wanted(arguments) if setting.network == "tuned"]
     work = [
         {"setting": setting, "recipe": "paper", "class": name, "kind": kind, "value": value}
-        for setting in settings
+        for setting in wanted(arguments)
         for kind, values in everything.items()
         for value in values
         for name in classes_of(arguments)
-        if name != "person"  # as large as all others together
     ]
     run_all(work, arguments)
 
@@ -266,55 +255,89 @@ def classes_of(arguments: argparse.Namespace) -> list[str]:
 def run_all(work: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
     known = {line["key"] for line in lines_of(arguments) if "key" in line}
     todo = [item for item in work if key_of(item) not in known]
-    began = time.perf_counter()
+    began = time.time()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.processes, context) as pool:
-        waiting = {pool.submit(judge_class, item, arguments, began + arguments.seconds): item for item in todo}
+        waiting = {pool.submit(judge_class, item, arguments): item for item in todo}
         for done in as_completed(waiting):
             line = done.result()
             if line is not None:
                 note(arguments, line)
-    print(f"{len(todo)} classes, {time.perf_counter() - began:.0f} s", flush=True)
+    print(f"{len(todo)} classes, {time.time() - began:.0f} s", flush=True)
 
 
 def key_of(item: dict[str, Any]) -> str:
     return " | ".join(str(v.name if isinstance(v, Setting) else v) for v in item.values())
 
 
-def judge_class(item: dict[str, Any], arguments: argparse.Namespace, deadline: float) -> dict[str, Any] | None:
+def judge_class(item: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any] | None:
     """One class, in a process of its own; None where time is up."""
-    if time.perf_counter() > deadline:
+    if time.time() > arguments.until:
         return None
     began, setting, name = time.perf_counter(), item["setting"], item["class"]
     train, test = (read_table(setting, role, arguments) for role in (setting.exemplars, setting.judges))
     if not len(train.objects(name)[0]) or not len(test.objects(name)[0]):
         return {"key": key_of(item), "skipped": "no objects"}
     kind, value = item["kind"], item.get("value")
-    changes: dict[str, Any] = {}
-    if kind == "negatives":
-        changes["calibration.max_negatives"] = value
-    elif kind == "floor":
-        changes["calibration.min_recall"] = value
-    options = options_of(item["recipe"], arguments, **changes)
+    options = options_of(item["recipe"], arguments, **mechanism_changes(kind, value))
     if kind == "exemplars":
         train = with_objects(train, name, int(value))
     trained = train_class(train, name, options.training)
     scores = score_class(train, trained, options.changed({"calibration.shrink": "auto"}).calibration)
+    facts: dict[str, Any] = {"exemplars": len(trained.instances), "positives": scores.table.n_positives}
+    facts["trained"] = time.perf_counter() - began
     calibrator_of = calibrators_on_demand(scores, options)
-    groups: tuple[Sequence[Rule], ...] = (RULES, ACROSS_ONLY) if kind == "judge" else (MECHANISM,)
-    rows = [
-        {
-            "rule": one.rule, "ap": one.detection_ap, "window_ap": one.window_ap, "recall": one.recall,
-            "false_positives": one.false_positives, "search": dict(one.search),
-        }
-        for rules in groups
-        for one in judge_rules(test, name, trained.exemplars, trained.single, calibrator_of, options, rules)
-    ]  # fmt: skip
-    facts = {"exemplars": len(trained.instances), "positives": scores.table.n_positives, "rows": rows}
+    rules = RULES[item["recipe"]] if kind == "judge" else MECHANISM
+    found = judge_rules(
+        test, name, trained.exemplars, trained.single, calibrator_of, options, rules,
+        regressor=regressor_of(train, name, options, rules),
+    )  # fmt: skip
+    facts["rows"] = [row_of(test, one) for one in found]
+    if kind == "judge":
+        facts["transfer"] = {one.rule: transfer_of(train, test, trained, one) for one in found if one.rule in MASKED}
+        facts["reliability"] = {one.rule: reliability(test, one) for one in found if "igmoid" in one.rule}
+        if item["recipe"] == "default":
+            calibrator = calibrator_of(SHRUNK)
+            facts["recall"] = recalls(test, name, trained.exemplars, calibrator)  # type: ignore[arg-type]
+            facts["left_out"] = calibrator.left_out_.as_dict()  # type: ignore[attr-defined]
     return {
         "key": key_of(item), "setting": setting.name, "recipe": item["recipe"], "class": name, "kind": kind,
         "value": value, **facts, "seconds": time.perf_counter() - began,
     }  # fmt: skip
+
+
+MASKED = ("joint + sigmoid", DEFAULT.name, moved([DEFAULT])[0].name, "none, mean of few")
+
+
+def mechanism_changes(kind: str, value: Any) -> dict[str, Any]:
+    names = {"negatives": "max_negatives", "floor": "min_recall", "criterion": "criterion", "coverage": "coverage"}
+    return {f"calibration.{names[kind]}": value} if kind in names else {}
+
+
+def row_of(test: TrainingWindows, one: RuleResult) -> dict[str, Any]:
+    """Figures of a rule; those of the resamples are of the same images for every rule and class."""
+    ranking = rank_detections(make_tables_of(test.records, one.detections, [one.class_name]), 0.5, "voc10")[0]
+    n = len(test.records)
+    drawn = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), N_RESAMPLES).astype(np.float64)
+    return {
+        "rule": one.rule, "ap": one.detection_ap, "window_ap": one.window_ap, "recall": one.recall,
+        "false_positives": one.false_positives, "search": dict(one.search), "winners": one.n_winners,
+        "hits": len(one.hits), "objects": one.n_objects,
+        "resampled": [round(ranking.average_precision(weights), 4) for weights in drawn],
+    }  # fmt: skip
+
+
+def transfer_of(train: TrainingWindows, test: TrainingWindows, trained: TrainedClass, one: RuleResult) -> Any:
+    """Mean mask IoU of each choice of exemplars, and how many objects it is of."""
+    records = {record.image_id: record for record in train.records}
+    described = np.asarray(train.descriptors[train.objects(trained.class_name)[0]])
+    try:
+        annotations = annotate_all(trained.instances, records, [])
+        found = transfer_choices(test, trained.exemplars, described, annotations, one)
+    except InputError:
+        return None
+    rows = [row for row in found.rows if row.measure == MASK_IOU]
+    return {row.choice: [row.mean, row.n_detections] for row in rows}
 
 
 def with_objects(table: TrainingWindows, class_name: str, n: int) -> TrainingWindows:
@@ -348,7 +371,7 @@ class clock:
 
 
 def note(arguments: argparse.Namespace, line: dict[str, Any]) -> None:
-    with (arguments.work / "results.jsonl").open("a") as handle:
+    with (arguments.work / "results.jsonl").open("a", buffering=1 << 24) as handle:
         handle.write(json.dumps(line) + "\n")
 
 
@@ -358,7 +381,9 @@ def lines_of(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def write_page(arguments: argparse.Namespace) -> None:
-    text = page(lines_of(arguments), wanted(arguments), arguments.note)
+    file = arguments.work / "trials.jsonl"
+    trials = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    text = page(lines_of(arguments), trials, arguments.note, arguments.output.parent)
     arguments.output.write_text(text)
     print(text)
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -21,6 +22,19 @@ def pytest_collection_modifyitems(config, items):
         long = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item not in set(long)]
+
+
+def _visible_in_root():
+    """Names in the root of the repository; hidden ones are caches of tools."""
+    return {path.name for path in Path(__file__).resolve().parents[1].iterdir() if not path.name.startswith(".")}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _root_stays_clean():
+    """No test leaves a file in the root of the repository."""
+    before = _visible_in_root()
+    yield
+    assert _visible_in_root() <= before, "a test has left something in the root of the repository"
 
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")

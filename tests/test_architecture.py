@@ -34,7 +34,7 @@ ROAD = (
 
 # The same inside three rooms: a part imports from parts before it.
 PARTS = {
-    "exemplars": ("rows", "scoring", "solver", "svms", "lda", "single_svm", "cached_mining", "mining", "files"),
+    "exemplars": ("rows", "scoring", "solver", "svms", "lda", "single_svm", "mining", "files"),
     "calibration": (
         "units",
         "problem",
@@ -44,6 +44,7 @@ PARTS = {
         "anytime",
         "result",
         "ranks",
+        "quanta",
         "search",
         "proofs",
         "few_detectors",
@@ -69,10 +70,15 @@ PARTS = {
         "box_regression",
         "class_calibration",
         "shrinkage_files",
+        "kept_windows",
         "model",
+        "suggestions",
+        "grown_class",
         "card",
         "files",
+        "growing",
         "keys",
+        "training_inputs",
         "training_tasks",
         "image_stages",
         "class_stages",

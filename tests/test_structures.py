@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+import sys
 from itertools import pairwise
 
 import numpy as np
@@ -276,3 +277,56 @@ def test_repr_is_one_line():
     assert repr(Detections.empty("a")) == "Detections('a': nothing)"
     many = Detections("a", np.zeros((7, 4)), np.ones(7), np.array(list("abcdefg")), np.zeros(7, int))
     assert repr(many) == "Detections('a': 1 a, 1 b, 1 c, 1 d, 1 e, 2 other classes; scores 1 to 1)"
+
+
+def mixed():
+    boxes = np.array([[1.0, 2, 11, 22], [3, 3, 9, 9], [0, 0, 4, 4]])
+    return Detections("a", boxes, np.array([0.9, 0.5, 0.25]), np.array(["dog", "cat", "dog"]), np.array([4, -1, 7]))
+
+
+def test_least_scores_by_class():
+    found = mixed()
+    assert found.at_least({"dog": 0.5}) == found[[0, 1]]
+    assert found.at_least({"dog": 0.25, "cat": 0.6, "horse": 1.0}) == found[[0, 2]]
+    assert found.at_least({}) == found
+    assert len(Detections.empty("a").at_least({"dog": 0.5})) == 0
+    with pytest.raises(InputError) as error:
+        found.at_least({"dog": float("nan")})
+    assert str(error.value).startswith("`score['dog']` must be")
+
+
+def test_supervision():
+    supervision = pytest.importorskip("supervision")
+    found = mixed()
+    made = found.to_supervision()
+    assert isinstance(made, supervision.Detections)
+    assert np.array_equal(made.xyxy, found.boxes)
+    assert np.allclose(made.confidence, found.scores)
+    assert made.class_id.tolist() == [1, 0, 1]
+    assert made.data["class_name"].tolist() == ["dog", "cat", "dog"]
+    assert made.data["exemplar"].tolist() == [4, -1, 7]
+    assert made[made.confidence > 0.4].data["exemplar"].tolist() == [4, -1]
+    assert found.to_supervision(["horse", "dog", "cat"]).class_id.tolist() == [1, 2, 1]
+    assert len(Detections.empty("a").to_supervision()) == 0
+    with pytest.raises(InputError) as error:
+        found.to_supervision(["dog"])
+    assert str(error.value) == "`classes` must hold every class that was found, but 'cat' is not there"
+
+
+def test_fiftyone():
+    fiftyone = pytest.importorskip("fiftyone")
+    made = mixed().to_fiftyone(100, 50)
+    assert isinstance(made, fiftyone.Detections)
+    first = made.detections[0]
+    assert (first.label, first.confidence, first.exemplar) == ("dog", 0.9, 4)
+    assert np.allclose(first.bounding_box, [0.01, 0.04, 0.1, 0.4])
+    sample = fiftyone.Sample(filepath="a.jpg", found=made)
+    assert len(sample.found.detections) == 3
+
+
+@pytest.mark.parametrize("name", ["supervision", "fiftyone"])
+def test_packages_that_are_missing(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(InputError) as error:
+        mixed().to_supervision() if name == "supervision" else mixed().to_fiftyone(10, 10)
+    assert str(error.value) == (f"this needs the package {name}, which is not installed: pip install 'eesvm[{name}]'")

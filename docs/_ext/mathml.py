@@ -3,7 +3,7 @@
 In: the LaTeX of `$...$` and of ```math blocks. Out: `<math>` elements in the page, and a font for them beside it: few
 systems have one that knows where indices belong. It is STIX Two Math, which the package ziamath carries.
 A formula that cannot be converted is a warning, so the build fails and names the page.
-Absent on purpose: numbered equations; a page that needs a name for one writes it into the formula.
+Not here: numbered equations; a page that needs a name for one writes it into the formula.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 Checking the data of a set
 ==========================
 
-Files from many hands are never all right. A reader of this package leaves out or puts right what is wrong, goes on, and
+Files from many hands are never all right. A reader of this package leaves out or mends what is wrong, continues, and
 keeps a list by file and line. Here a small set in VOC's format is written, damaged in six places, and read again.
 """
 

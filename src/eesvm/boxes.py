@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 from eesvm._support.validation import InputError, check_choice, check_finite, check_number
 
 OVERLAPS = ("iou", "over_lower")
@@ -250,7 +250,7 @@ def _areas(boxes: _Floats) -> _Floats:
     return areas
 
 
-@kernel()
+@inner()
 def _overlap(boxes: _Floats, i: int, others: _Floats, j: int, area: float, other_area: float, kind: int) -> float:
     """Of box i with other j, whose areas are given; at most 1, also after rounding."""
     width = min(boxes[i, 2], others[j, 2]) - max(boxes[i, 0], others[j, 0])

@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError, check_number
 
 Box = NDArray[np.float64]
@@ -79,7 +80,7 @@ class ImageRecord:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong in a file of a dataset; the run goes on without what it names."""
+    """Something wrong in a file of a dataset; the run continues without what it names."""
 
     path: str
     reason: str
@@ -167,7 +168,7 @@ class Windows(_BoxRows):
 
 @dataclass(frozen=True)
 class ExemplarAnnotation:
-    """What a training object can hand on: everything a detection inherits from the exemplar that won it."""
+    """What a training object can transfer: everything a detection inherits from the exemplar that won it."""
 
     class_name: str
     image_id: str
@@ -178,6 +179,12 @@ class ExemplarAnnotation:
     pose: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)  # subcategory, attributes, ...
     picture: NDArray[np.uint8] | None = None  # (height, width, 3) of the pixels that the box touches
+    is_mirrored: bool = False  # whether it is the mirror image of the object, see `transfer.mirrored`
+
+    @property
+    def name(self) -> str:
+        """What people call it: its image, and its place among the objects there, counted from 1."""
+        return f"{self.image_id}, object {self.index + 1}" + (", mirrored" if self.is_mirrored else "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,9 +257,13 @@ class Detections(_BoxRows):
         """The `n` that score best, best first; all where there are fewer."""
         return self.sorted()[: int(check_number(n, "n", minimum=0, integer=True))]
 
-    def at_least(self, score: float) -> Self:
-        """Those that score `score` or more."""
-        return self[np.asarray(self.scores) >= check_number(score, "score")]
+    def at_least(self, score: float | Mapping[str, float]) -> Self:
+        """Those that score `score` or more; a mapping has a score for each class, of others all stay."""
+        if not isinstance(score, Mapping):
+            return self[np.asarray(self.scores) >= check_number(score, "score")]
+        least = {name: check_number(value, f"score[{name!r}]") for name, value in score.items()}
+        lowest = np.array([least.get(name, -np.inf) for name in self.class_names.tolist()])
+        return self[np.asarray(self.scores) >= lowest]
 
     def of_class(self, *class_names: str) -> Self:
         """Those of one class, or of any of several; of a class that was not found there are none."""
@@ -260,6 +271,47 @@ class Detections(_BoxRows):
             if not isinstance(name, str):
                 raise InputError(f"`class_names` must be texts, got {reprlib.repr(name)}")
         return self[np.isin(self.class_names, class_names)]
+
+    def to_supervision(self, classes: Sequence[str] | None = None) -> Any:
+        """The same as `supervision.Detections`; needs `eesvm[supervision]`.
+
+        `data` holds the columns `class_name` and `exemplar`.
+
+        Parameters
+        ----------
+        classes : whose places are the class ids, such as `detector.classes_`. Default: those that were found, by name.
+        """
+        supervision = optional_module("supervision", "supervision")
+        columns = self._columns()
+        names = columns["class_names"].astype(np.str_)
+        known = list(classes) if classes is not None else sorted(set(names.tolist()))
+        for name in names.tolist():
+            if name not in known:
+                raise InputError(f"`classes` must hold every class that was found, but {name!r} is not there")
+        return supervision.Detections(
+            xyxy=columns["boxes"].astype(np.float32).reshape(-1, 4),
+            confidence=columns["scores"].astype(np.float32),
+            class_id=np.array([known.index(name) for name in names.tolist()], dtype=int),
+            data={"class_name": names, "exemplar": columns["exemplars"].astype(np.int64)},
+        )
+
+    def to_fiftyone(self, width: int, height: int) -> Any:
+        """The same as `fiftyone.Detections`, each with its `exemplar`; needs `eesvm[fiftyone]`.
+
+        Parameters
+        ----------
+        width, height : of the image in pixels: boxes become shares of them.
+        """
+        fiftyone = optional_module("fiftyone", "fiftyone")
+        size = [check_number(width, "width", above=0), check_number(height, "height", above=0)]
+        found = []
+        for one in self:
+            low, high = one.box[:2] / size, one.box[2:] / size
+            box = [*low.tolist(), *(high - low).tolist()]
+            found.append(
+                fiftyone.Detection(label=one.class_name, bounding_box=box, confidence=one.score, exemplar=one.exemplar)
+            )
+        return fiftyone.Detections(detections=found)
 
 
 def _check_rows(rows: ArrayLike | slice, n: int) -> slice | NDArray[Any]:

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eesvm import InputError, JointCalibrator, load_calibration, save_calibration
+from eesvm import (
+    AffineCalibrator,
+    InputError,
+    IsotonicCalibrator,
+    JointCalibrator,
+    SigmoidCalibrator,
+    load_calibration,
+    save_calibration,
+)
+from eesvm.calibration.files.arrays import load_calibrator, save_calibrator
 from eesvm.calibration.files.calibrations import atomic_folder, atomic_write, check_output_folder, fitted_calibrator
 from eesvm.calibration.result import CalibrationResult
 from helpers.examples import many
@@ -26,6 +35,30 @@ def table(seed=0, n=60, n_exemplars=5, dtype=np.float32):
 
 def fitted(**options):
     return JointCalibrator(**options).fit(*table())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("name", "calibrator"),
+    [("sigmoid", SigmoidCalibrator), ("isotonic", IsotonicCalibrator), ("affine", AffineCalibrator)],
+)
+def test_calibrators_of_single_columns_can_be_read_again_whatever_they_were_fitted_to(
+    tmp_path, name, calibrator, dtype
+):
+    scores, labels = table(dtype=dtype)
+    saved = calibrator().fit(scores, labels)
+    save_calibrator(tmp_path / "c.safetensors", name, saved)
+    loaded = load_calibrator(tmp_path / "c.safetensors", name, scores.shape[1])
+    for new in (scores, table(seed=1, dtype=dtype)[0]):
+        np.testing.assert_array_equal(loaded.transform(new), saved.transform(new))
+
+
+def test_steps_of_another_dtype_are_refused(tmp_path):
+    saved = IsotonicCalibrator().fit(*table())
+    saved.steps_ = [(begins.astype(np.int64), values) for begins, values in saved.steps_]
+    save_calibrator(tmp_path / "c.safetensors", "isotonic", saved)
+    with pytest.raises(InputError, match=r"c\.safetensors: `begins` must be float32 or float64, got int64$"):
+        load_calibrator(tmp_path / "c.safetensors", "isotonic", 5)
 
 
 @pytest.mark.parametrize("sigmoid", [False, True])

@@ -495,17 +495,21 @@ def test_thresholds_outside_of_their_bounds():
     assert not verification.is_feasible
 
 
-def test_claims_about_fractional_weights_have_a_tolerance():
+def test_optimal_losses_of_fractional_weights_have_a_tolerance():
     uneven = pair(negative_weights=[0.1, 0.3, 0.1, 0.7])
     quantum = 2.0**-45
     shares = {p: {n: math.floor(uneven.negative_weights[n] / quantum) for n in row} for p, row in GOOD.items()}
-    best = optimum(uneven)
-    verification = judged(uneven, make(uneven, 0, [shares], quantum=quantum), lower_bound=best)
-    assert verification.lower_bound < best
-    assert verification.is_valid
-    assert not judged(
-        uneven, make(uneven, 0, [shares], quantum=2.0**-45), lower_bound=best * (1 + 2 * TOLERANCE)
-    ).is_valid
+    best, certificate = optimum(uneven), make(uneven, 0, [shares], quantum=quantum)
+    proven = certified_bound(uneven, certificate)
+    assert best * (1 - TOLERANCE) < proven < best
+    verification = judged(uneven, certificate, lower_bound=proven)
+    assert verification.problems == []
+    # Bounds have no tolerance: they are what is proven.
+    assert not judged(uneven, certificate, lower_bound=math.nextafter(proven, 1)).is_valid
+    coarse = {p: {n: math.floor(uneven.negative_weights[n] * 2**8) for n in row} for p, row in GOOD.items()}
+    assert judged(uneven, make(uneven, 0, [coarse], quantum=2.0**-8), lower_bound=0.0).problems == [
+        "a loss of 0.20000000000000001 is given as optimal, but 0.1953125 is proven"
+    ]
     coarse = {p: {n: math.floor(uneven.negative_weights[n] * 2**8) for n in row} for p, row in GOOD.items()}
     assert not judged(uneven, make(uneven, 0, [coarse], quantum=2.0**-8), lower_bound=best).is_valid
     # Whole weights have none, however coarse the quantum is.
@@ -781,7 +785,8 @@ def test_verify_says_what_does_not_hold(tmp_path, scores, capsys):
     claim = json.dumps(content | {"result": content["result"] | {"loss": loss - 1, "lower_bound": loss - 1}})
     (out / "calibration.json").write_text(claim)
     assert complaint(capsys, "verify", scores, out) == (
-        f"{out}: the calibration does not hold: the loss is given as {loss - 1:g}, but the scores say {loss:g}"
+        f"{out}: the calibration does not hold: the loss is given as {loss - 1:g}, but the scores say {loss:g}; "
+        f"or was it made from another table than {scores}?"
     )
     (out / "calibration.json").write_text(json.dumps(content))
     shutil.copy(out / "certificate.npz", tmp_path / "kept.npz")

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eesvm import CalibrationProblem, InputError, solve, verify
+from eesvm import CalibrationProblem, InputError, verify
 from eesvm.calibration import exact
 from eesvm.calibration.ranks import rank
 from eesvm.calibration.search import column_kernels as kernels
-from eesvm.calibration.search.branching import _quantum
 from eesvm.calibration.search.columns import Columns
 from eesvm.calibration.search.heuristics import loss_of_levels
 from eesvm.calibration.search.reduce import Box
 from helpers import reference
 from helpers.evidence import check_evidence, solve_or_none
+from helpers.evidence import verified_solve as solve
 from helpers.examples import many
 from helpers.strategies import problems
 
@@ -237,7 +237,7 @@ def test_any_multipliers_prove_a_bound(problem, min_recall, seed):
         ranked = rank(problem, min_recall)
     except InputError:
         return
-    random, quantum = np.random.default_rng(seed), _quantum(ranked)
+    random, quantum = np.random.default_rng(seed), ranked.quantum
     columns, box = Columns(ranked, quantum), random_box(random, ranked)
     position = columns.begin(box)
     position.values[:] = random.exponential(size=len(position.values))
@@ -263,7 +263,7 @@ def test_every_exemplar_pays_every_value_and_nobody_pays_twice(problem, min_reca
         ranked = rank(problem, min_recall)
     except InputError:
         return
-    random, columns = np.random.default_rng(seed), Columns(ranked, _quantum(ranked))
+    random, columns = np.random.default_rng(seed), Columns(ranked, ranked.quantum)
     position = columns.begin(random_box(random, ranked))
     position.values[:] = random.exponential(size=len(position.values))
     play = position.play

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eesvm import CalibrationProblem, InputError, solve, verify
+from eesvm import CalibrationProblem, InputError, verify
 from eesvm._support.threads import Workers
 from eesvm.calibration import ranks
 from eesvm.calibration.anytime import Run
@@ -25,6 +25,7 @@ from eesvm.calibration.search.proof import Leaf
 from eesvm.calibration.search.reduce import Box, cheap_box, reduce
 from helpers import reference
 from helpers.evidence import check_evidence, solve_or_none
+from helpers.evidence import verified_solve as solve
 from helpers.examples import many
 from helpers.strategies import RECALL_FLOORS, problems
 

@@ -7,12 +7,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from eesvm import CalibrationProblem, JointCalibrator, solve, verify
+from eesvm import CalibrationProblem, JointCalibrator, verify
 from eesvm._support.threads import Workers
 from eesvm.calibration.ranks import rank
 from eesvm.calibration.search.ascent import Ascent
-from eesvm.calibration.search.branching import _quantum
 from eesvm.calibration.search.reduce import cheap_box, reduce
+from helpers.evidence import verified_solve as solve
 
 
 def set_problem(sets, n_positives, n_negatives, weights=None):
@@ -61,13 +61,13 @@ def test_the_ascent_grows_where_a_choice_is_even_over_many():
     cells = np.arange(side * side).reshape(side, side)
     problem = set_problem([(0, cells[j]) for j in range(side)], 1, side * side)
     ranked = rank(problem)
-    ascent = Ascent(reduce(ranked, cheap_box(ranked, math.inf)), _quantum(ranked), Workers(1))
+    ascent = Ascent(reduce(ranked, cheap_box(ranked, math.inf)), ranked.quantum, Workers(1))
     ascent.begin(ranked.order)
     for _ in range(20):
         ascent.iterate(16, lambda: False)
         ascent.grow(ranked.order, tidy=False)
     ascent.iterate(64, lambda: False)
-    assert ascent.evaluate().values.sum() * _quantum(ranked) > side / 2
+    assert ascent.evaluate().values.sum() * ranked.quantum > side / 2
 
 
 def test_weights_whose_sums_are_rounded_never_lift_the_bound_above_the_optimum():

@@ -19,7 +19,6 @@ from eesvm import (
     load_calibration,
     recall_frontier,
     save_calibration,
-    solve,
     verify,
 )
 from eesvm._support.validation import OFFER
@@ -31,6 +30,7 @@ from eesvm.calibration.tables.score_table import ScoreTable, read_score_table, w
 from eesvm.cli import main
 from eesvm.experiments.tables.windows import compare_calibrators
 from helpers import reference
+from helpers.evidence import verified_solve as solve
 
 NAN = np.nan
 NOT_FIRED = {"missing": "not-fired"}

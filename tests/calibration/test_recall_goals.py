@@ -21,7 +21,6 @@ from eesvm import (
     recall_frontier,
     save_calibration,
     save_certificate,
-    solve,
     verify,
 )
 from eesvm.calibration.detector_costs import costs_as_negatives
@@ -31,6 +30,7 @@ from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.score_table import write_score_table
 from eesvm.cli import main
 from helpers import reference
+from helpers.evidence import verified_solve as solve
 from helpers.examples import many
 
 BUDGETS = (0.0, 0.25, 1.0, 1.5, 2.0, 3.0, 5.0)

@@ -255,7 +255,7 @@ def test_files_that_are_not_what_they_should_be(tmp_path, name, content, complai
 
 def test_missing_group_column(tmp_path):
     path = write(tmp_path, "t.csv", GOOD_CSV)
-    assert refusal(path, group_column="image") == "there is no column 'image' of groups, only 'label', 'a', 'b'"
+    assert refusal(path, group_column="image") == "there is no column 'image', only 'label', 'a', 'b'"
 
 
 def test_damaged_gzip(tmp_path):

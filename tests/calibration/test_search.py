@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eesvm import CalibrationProblem, InputError, solve
+from eesvm import CalibrationProblem, InputError
 from eesvm.calibration.search.exhaustive import tree_size
 from helpers import reference
 from helpers.evidence import check_evidence, solve_or_none
+from helpers.evidence import verified_solve as solve
 from helpers.examples import many
 from helpers.strategies import RECALL_FLOORS, problems
 

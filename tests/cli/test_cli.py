@@ -2,9 +2,11 @@
 
 import csv
 import errno
+import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from eesvm import JointCalibrator, __version__, load_calibration
 from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.score_table import ScoreTable, read_score_table, write_score_table
 from eesvm.cli import _parser, main
+from eesvm.cli.console import Screen
 from eesvm.datasets import FORMATS
 
 SCRIPT = Path(sys.executable).with_name("eesvm")
@@ -209,6 +212,40 @@ def test_help_version_and_wrong_calls(tmp_path, capsys):
         assert complaint in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["calibrate", "x.csv", "--exlude", "id"], "eesvm calibrate: error: there is no option --exlude: did you mean --exclude?"),
+        (["calibrate", "x.csv", "-o", "x", "--exclude-columns=id"], "there is no option --exclude-columns"),
+        (["calibrate", "x.csv", "-o", "x", "--zzz"], "eesvm calibrate: error: there is no option --zzz\n"),
+        (["calibrat", "x.csv"], "): did you mean calibrate?\n"),
+        (["calibrate", "x.csv", "-o", "x", "--method", "exakt"], "): did you mean exact?\n"),
+        (["data", "info", "x", "--jsn"], "eesvm data info: error: there is no option --jsn: did you mean --json?"),
+        (["--verson"], "eesvm: error: there is no option --verson: did you mean --version?"),
+    ],
+)  # fmt: skip
+def test_a_typing_error_gets_a_hint(arguments, complaint, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--excl", "--exc=id", "--time", "--across"])
+def test_options_are_written_in_full(option, capsys):
+    """An abbreviation would change its meaning, or lose it, with every option that is added."""
+    with pytest.raises(SystemExit) as caught:
+        main(["calibrate", "x.csv", "-o", "x", option, "1"])
+    assert caught.value.code == 2
+    name = option.partition("=")[0]
+    assert f"there is no option {name}: did you mean {name}" in capsys.readouterr().err
+
+
+def test_what_follows_two_dashes_is_no_option(tmp_path, capsys):
+    assert main(["verify", "--", "--no-such-table.csv", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"eesvm: error: {tmp_path / 'calibration.json'}: there is no such file\n"
+
+
 def test_the_script_is_installed_with_the_package():
     from importlib.metadata import PackageNotFoundError, entry_points
 
@@ -238,6 +275,63 @@ def test_nonsense_gets_one_line(tmp_path, capsys, npz):
     assert not out.exists()
     assert fails(capsys, "apply", tmp_path, npz, "-o", out) == f"{tmp_path / 'calibration.json'}: there is no such file"
     assert fails(capsys, "apply", npz, npz, "-o", out) == f"{npz}: it is not JSON text"
+
+
+def test_apply_writes_what_identifies_a_row(tmp_path, npz, capsys):
+    cal, new, out = tmp_path / "cal", tmp_path / "new.csv", tmp_path / "out.csv"
+    assert main(["calibrate", str(npz), "-o", str(cal), "--quiet"]) == 0
+    table = small_table()
+    tickets = [f"T-{7 * k}" for k in range(table.n_rows)]
+    write_csv(new, table, order=[3, 1, 5, 0, 2, 4], ticket=tickets, number=range(1000, 1000 + table.n_rows))
+    for name, wanted in (("ticket", tickets), ("number", [str(1000 + k) for k in range(table.n_rows)])):
+        assert main(["apply", str(cal), str(new), "-o", str(out), "--id-column", name, "--overwrite"]) == 0
+        rows = read_csv(out)
+        assert list(rows[0])[:3] == ["row", name, "score"]
+        assert [row[name] for row in rows] == wanted
+        assert [row["row"] for row in rows] == [str(k) for k in range(table.n_rows)]
+    capsys.readouterr()
+    columns = "'label', 'ticket', 'number', 'rule 3', 'rule 1' and 4 more"
+    assert fails(capsys, "apply", cal, new, "-o", out, "--id-column", "name", "--overwrite") == (
+        f"{new}: there is no column 'name', only {columns}"
+    )
+    assert fails(capsys, "apply", cal, new, "-o", out, "--id-column", "rule 1", "--overwrite") == (
+        f"{new}: column 'rule 1' is one of the scores, not an identifier"
+    )
+    assert fails(capsys, "apply", cal, npz, "-o", out, "--id-column", "ticket", "--overwrite") == (
+        f"{npz}: an .npz file has no column 'ticket' to write beside each row"
+    )
+
+
+def test_verify_names_another_table_first(tmp_path, npz, capsys):
+    cal, other = tmp_path / "cal", tmp_path / "other.npz"
+    assert main(["calibrate", str(npz), "-o", str(cal), "--quiet"]) == 0
+    table = small_table()
+    for part, size in (
+        (table.rows(np.arange(table.n_rows - 3)), "6 columns, 60 positives, 397 negatives"),
+        (table.rows(np.arange(5, table.n_rows)), "6 columns, 55 positives, 400 negatives"),
+    ):
+        write_score_table(other, part)
+        assert fails(capsys, "verify", other, cal) == (
+            f"{other}: it is not the table that {cal} was made from: it has {size}, that one had 6 columns, "
+            "60 positives, 400 negatives"
+        )
+    write_score_table(other, ScoreTable(table.scores + np.float32(0.25), table.labels, exemplar_names=table.names))
+    complaint = fails(capsys, "verify", other, cal)  # the same size: what the scores say comes before the certificate
+    assert complaint.startswith(f"{cal}: the calibration does not hold: the loss is given as ")
+    assert complaint.endswith(f"; or was it made from another table than {other}?")
+
+
+def test_tables_are_whole_in_a_narrow_terminal(monkeypatch):
+    """Lines may be longer than the terminal, which folds them; no cell is cut or broken."""
+    monkeypatch.setenv("COLUMNS", "30")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as in a terminal
+    text = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", text)
+    header = ["name of a method", *(f"a long column {k}" for k in range(6))]
+    Screen().table(header, [["one of many words here", *(f"{10**9 + k:,}" for k in range(6))]])
+    first, second = re.sub(r"\x1b\[[0-9;]*m", "", text.getvalue()).splitlines()
+    assert all(name in first for name in header)
+    assert all(f"{10**9 + k:,}" in second for k in range(6))
 
 
 def test_apply_matches_columns(tmp_path, npz, capsys):

@@ -1,6 +1,7 @@
 """The demo on small scenes, and the comparison of rules behind its tables."""
 
 import json
+from collections import namedtuple
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from eesvm import InputError
 from eesvm.cli import main
 from eesvm.cli.console import Screen
 from eesvm.cli.demo import scenes as demo_scenes
+from eesvm.cli.demo.scenes_report import SHARED, reading, search_table
 from eesvm.datasets.scenes import make_scenes
 from eesvm.detector import ExemplarDetector
 from eesvm.detector.class_training import score_class, train_class
@@ -112,7 +114,9 @@ def test_demo_on_small_scenes(tmp_path, capsys):
     page = (tmp_path / "demo" / "report.html").read_text()
     data = json.loads(page.split('<script type="application/json" id="data">')[1].split("</script>")[0])
     tables = [table for section in data["sections"] for table in section["tables"]]
-    assert [row[0] for row in tables[0]["rows"]] == [rule.name for rule in PAPER_RULES]
+    assert [row[0] for row in tables[0]["rows"]] == [*(rule.name for rule in PAPER_RULES), SHARED]
+    assert "How to read this: 'this detector' detects with an AP of" in out
+    assert any("How to read this" in text for section in data["sections"] for text in section["paragraphs"])
     assert tables[0]["header"][-3:] == ["paper: false positives", "paper: window AP", "paper: detection AP"]
     assert [table["caption"] for table in tables[1:]] == [
         "Joint calibration of each class", "Agreement with the truth, in per cent", "Errors by kind",
@@ -126,7 +130,7 @@ def test_demo_on_small_scenes(tmp_path, capsys):
     found = read_detections(tmp_path / "demo" / "detections.csv")
     assert {one.image_id for one in found} <= {record.image_id for record in scenes("test")}
     table = (tmp_path / "demo" / "tables.csv").read_text().splitlines()
-    assert len(table) == 1 + len(PAPER_RULES)
+    assert len(table) == 2 + len(PAPER_RULES)
 
 
 def test_the_demo_judges_what_the_detector_does():
@@ -136,10 +140,36 @@ def test_the_demo_judges_what_the_detector_does():
     found = detector.predict(scenes("test"), cache=shared_cache())
     judged = demo_scenes._judge(detector, scenes("train"), scenes("test"), found, shared_cache(), None)
     for name in CLASSES:
-        (result,) = (one for one in judged.results[name] if one.rule == Method.JOINT_SIGMOID)
+        result = judged.results[name][-1]
         for one, other in zip(found, result.detections, strict=True):
             np.testing.assert_allclose(one.boxes[one.class_names == name], other.boxes)
         assert judged.report[name].average_precision == pytest.approx(result.detection_ap)
+
+
+def test_rows_of_the_paper_have_scales_of_each_exemplar():
+    """As a detector that draws no scales together has them; redundant exemplars are counted there."""
+    detector = trained(quick_options(), calibrators="all")
+    alone = trained(quick_options(calibration__shrink=None), calibrators="all")
+    found = [
+        demo_scenes._judge(one, scenes("train"), scenes("test"), one.predict(scenes("test")), shared_cache(), None)
+        for one in (detector, alone)
+    ]
+    for name in CLASSES:
+        own, other = (judged.results[name] for judged in found)
+        for rule in (Method.JOINT, Method.JOINT_SIGMOID, Method.AFFINE, Method.NO_CALIBRATION):
+            first, second = (next(one for one in results if one.rule == rule) for results in (own, other))
+            assert (first.detection_ap, first.n_used) == (second.detection_ap, second.n_used)
+        assert own[-1].rule == SHARED
+        assert own[-1].n_used == own[-1].n_exemplars
+    assert search_table(found[0].results)[1][0][:6] == search_table(found[1].results)[1][0][:6]
+
+
+def test_the_words_under_the_table_follow_its_figures():
+    row = namedtuple("row", "rule detection_ap")
+    names = (SHARED, Method.JOINT_SIGMOID, Method.NO_CALIBRATION, Method.SINGLE_SVM)
+    text = reading({"a": [row(*pair) for pair in zip(names, (0.5, 0.4, 0.5, 0.6), strict=True)]})
+    assert "an AP of 50.0, level with the same exemplars uncalibrated (50.0) and 10.0 below one SVM" in text
+    assert "it would be 40.0" in text
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from eesvm.transfer.detections import (
     choose_detections,
     hand_on,
     measure_transfer,
+    pixels_of,
     vote_weights,
     why_nothing_compared,
 )
@@ -96,7 +98,8 @@ def fails(capsys, *arguments, status=1):
 
 def test_from_training_to_transfer(capsys, tmp_path, place, detector):
     out = tmp_path / "out"
-    run(place, out, "--masks", "--voc", "--pictures", 3, "--no-quality", detections="found/detections.csv")
+    rest = ("--masks", "--voc", "--pictures", 3, "--no-quality", "--no-refine")
+    run(place, out, *rest, detections="found/detections.csv")
     text = capsys.readouterr().out
     found = read_detections(place / "found" / "detections.csv")
     n = sum(map(len, found))
@@ -180,14 +183,17 @@ def test_quality_where_the_truth_is_known(capsys, tmp_path, place, detector, nea
     assert "Per cent, with 95 % intervals over images.\n" in text
     with open(tmp_path / "out" / "quality.csv", newline="") as handle:
         rows = {(row["choice"], row["measure"]): row for row in csv.DictReader(handle)}
-    assert {choice for choice, _ in rows} == {WINNER, RANDOM, "whole box as mask"}
+    assert {choice for choice, _ in rows} == {WINNER, f"{WINNER}, refined", RANDOM, "whole box as mask"}
     assert int(rows[WINNER, "mask IoU"]["n_detections"]) == 12
     assert 0 < float(rows[WINNER, "mask IoU"]["mean"]) < 1
     assert (tmp_path / "out" / "quality.md").read_text().startswith("| choice | exemplars used | mask IoU (n = 12) |")
     test = open_dataset(place / "data", split="test")
     chosen = choose_detections(detector.exemplars_, near, test, top=12)
-    quality = measure_transfer(detector.exemplars_, chosen)
-    assert float(rows[WINNER, "mask IoU"]["mean"]) == quality[WINNER, "mask IoU"].mean
+    quality = measure_transfer(detector.exemplars_, chosen, refined=True)
+    for name in (WINNER, f"{WINNER}, refined"):
+        assert float(rows[name, "mask IoU"]["mean"]) == quality[name, "mask IoU"].mean
+    assert quality[f"{WINNER}, refined", "part IoU"].mean == quality[WINNER, "part IoU"].mean
+    assert f"{WINNER}, refined" not in measure_transfer(detector.exemplars_, chosen).choices
     # Labels by name; nothing to compare without the truth.
     labelled = measure_transfer(detector.exemplars_, chosen, labels=["digit"], n_resamples=5)
     assert labelled[WINNER, "digit"].mean == 1
@@ -216,8 +222,27 @@ def test_a_mask_of_the_truth_that_cannot_be_read_is_a_problem(place, detector, n
     assert [problem.reason for problem in problems] == ["it is broken"]
 
 
+def test_masks_follow_the_photograph(capsys, tmp_path, place, detector, near):
+    run(place, tmp_path / "out", "--pictures", 1, "--no-quality")
+    test = open_dataset(place / "data", split="test")
+    chosen = choose_detections(detector.exemplars_, near, test)
+    entries = iter(json.loads((tmp_path / "out" / "annotations.json").read_text())["annotations"])
+    n_refined = 0
+    for image in chosen:
+        plain, refined = (hand_on(detector.exemplars_, image, p) for p in (None, image.record.read()))
+        for before, after in zip(plain, refined, strict=True):
+            assert (rle_to_mask(next(entries)["segmentation"]) == after.whole_mask()).all()
+            n_refined += after.is_refined and (before.whole_mask() != after.whole_mask()).any()
+    assert n_refined > 0
+    # An image that is gone costs the refinement, not the annotation.
+    missing = replace(chosen[0].record, read=partial(read_image, str(tmp_path / "missing.png")))
+    problems = []
+    assert pixels_of(missing, problems) is None
+    assert [problem.kind for problem in problems] == ["image"]
+
+
 def test_consensus(capsys, tmp_path, place, detector):
-    run(place, tmp_path / "out", "--consensus", 3, "--pictures", 1, detections="found/detections.csv")
+    run(place, tmp_path / "out", "--consensus", 3, "--pictures", 1, "--no-refine", detections="found/detections.csv")
     text = capsys.readouterr().out
     assert "is not the winner in the file" not in text
     test = open_dataset(place / "data", split="test")

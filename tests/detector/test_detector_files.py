@@ -308,7 +308,7 @@ def test_a_second_run_does_what_is_missing(tmp_path):
     folder = tmp_path / "model"
     options = quick_options()
     first = trained(options, folder=folder, command=["eesvm", "train"])
-    assert parts(first) == ["boxes", "descriptor", "joint", "model", "none", "scores", "training"]
+    assert parts(first) == ["boxes", "descriptor", "joint", "kept windows", "model", "none", "scores", "training"]
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
     again = trained(options, folder=folder)
     assert again.changed_ == []
@@ -324,7 +324,7 @@ def test_a_second_run_does_what_is_missing(tmp_path):
     assert parts(trained(quick_options(detection__nms=0.5), folder=folder)) == ["model"]
     assert parts(trained(quick_options(calibration__min_recall=0.9), folder=folder)) == ["joint", "model"]
     fewer = quick_options(calibration__max_negatives=500)
-    assert parts(trained(fewer, folder=folder)) == ["joint", "model", "none", "scores"]
+    assert parts(trained(fewer, folder=folder)) == ["joint", "kept windows", "model", "none", "scores"]
     more = trained(fewer, folder=folder, calibrators=["affine", "isotonic"])
     assert parts(more) == ["affine", "isotonic", "model"]
     affine = folder / "classes" / "eight" / "affine.safetensors"
@@ -334,7 +334,7 @@ def test_a_second_run_does_what_is_missing(tmp_path):
     assert mended.changed_ == ["classes/eight: affine"]  # the same to the byte, so that the card need not change
     assert affine.read_bytes() == intact
     plain = quick_options(training__prior=None)
-    assert parts(trained(plain, folder=folder)) == ["joint", "model", "none", "scores", "training"]
+    assert parts(trained(plain, folder=folder)) == ["joint", "kept windows", "model", "none", "scores", "training"]
     assert not (folder / "classes" / "three" / "affine.safetensors").exists()
     trained(plain, folder=folder, classes=["three"])
     assert ExemplarDetector.load(folder).classes_ == ("three",)
@@ -347,7 +347,7 @@ def test_other_images_and_annotations_are_noticed(tmp_path):
     trained(quick_options(), dataset, folder=folder)
     moved = replace(dataset[0], instances=dataset[0].instances[1:])
     other = trained(quick_options(), replace(dataset, images=(moved, *dataset[1:])), folder=folder)
-    assert parts(other) == ["boxes", "joint", "model", "none", "scores", "training"]
+    assert parts(other) == ["boxes", "joint", "kept windows", "model", "none", "scores", "training"]
     fewer = trained(quick_options(), replace(dataset, images=dataset[1:]), folder=folder)
     assert "descriptor" in parts(fewer)
 
@@ -398,3 +398,14 @@ def test_foreign_folders_are_left_alone(tmp_path):
         trained(quick_options(), folder=tmp_path)
     with pytest.raises(InputError, match=r"holiday\.jpg already exists and is not a folder"):
         trained(quick_options(), folder=tmp_path / "holiday.jpg")
+
+
+def test_a_model_of_before_an_option_has_what_it_was_trained_with(tmp_path):
+    """Not what the default preset has become since."""
+    trained(quick_options(calibration__shrink=None, training__single_loss="hinge")).save(tmp_path / "model")
+    card = tmp_path / "model" / "model.json"
+    content = json.loads(card.read_text())
+    del content["options"]["calibration"]["shrink"], content["options"]["training"]["single_loss"]
+    card.write_text(json.dumps(content))
+    options = ExemplarDetector.load(tmp_path / "model").checked_options()
+    assert (options.calibration.shrink, options.training.single_loss) == (None, "hinge")

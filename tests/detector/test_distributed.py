@@ -255,7 +255,7 @@ def test_a_scheduler_that_is_killed(tmp_path):
             scheduler.kill()
 
     try:
-        sentence = f"the Dask scheduler at {address} is gone: start it, and the same call resumes from here"
+        sentence = f"the Dask scheduler at {address} is lost: start it, and the same call resumes from here"
         with pytest.raises(InputError, match=sentence):
             fitted(tmp_path / "model", cache=DescriptorCache(tmp_path / "cache"), scheduler=address, progress=kill)
     finally:

@@ -256,7 +256,7 @@ def test_another_option_redoes_what_depends_on_it(tmp_path):
     assert {name.split(": ")[-1] for name in fixed.changed_} == {"joint", "model"}
     assert all(model.calibrators["joint"].shrunken_.strength_ == 0.5 for model in fixed.models_)
     plain = trained(quick_options(calibration__shrink=None, detection__box_regression=False), folder=tmp_path / "model")
-    assert {name.split(": ")[-1] for name in plain.changed_} == {"scores", "joint", "none", "model"}
+    assert {name.split(": ")[-1] for name in plain.changed_} == {"scores", "kept windows", "joint", "none", "model"}
     assert not list((tmp_path / "model").rglob("shrunken-*")) + list((tmp_path / "model").rglob("judged*"))
     ExemplarDetector.load(tmp_path / "model")
 

@@ -110,3 +110,25 @@ def test_bad_images_are_listed():
     assert problems == [Problem("train_0001", "it is broken", kind="image")]
     with pytest.raises(InputError, match="none of the images can be read: there is nothing to train on"):
         training_windows([replace(r, read=fails) for r in records], quick_options(), problems=problems)
+
+
+def test_mirror_images_are_described_behind_the_windows(table):
+    both = training_windows(scenes("train"), quick_options(training__mirror=True))
+    n = len(table)
+    assert len(both) == n == both.starts[-1] == len(both.image)
+    assert (both.descriptors[:n] == table.descriptors).all()
+    rows, instances = both.objects("three")
+    for row, mirror_image, instance in zip(rows, both.mirror_images(rows), instances, strict=True):
+        record = both.records[both.image[row]]
+        pixels = np.ascontiguousarray(record.read()[:, ::-1])
+        expected = both.descriptor.describe(pixels, boxes.flip([instance.box], record.width))
+        np.testing.assert_allclose(both.descriptors[mirror_image], expected[0], rtol=1e-4, atol=1e-4)
+    chosen = [7, 2, 5]
+    some = both.of_images(chosen)
+    rows, instances = some.objects("three")
+    own, everything = both.objects("three")
+    names = [(each.image_id, each.index) for each in everything]
+    places = [names.index((each.image_id, each.index)) for each in instances]
+    assert (some.descriptors[some.mirror_images(rows)] == both.descriptors[both.mirror_images(own[places])]).all()
+    with pytest.raises(InputError, match=r"^the windows were described without mirror images: describe them with "):
+        table.mirror_images(rows)

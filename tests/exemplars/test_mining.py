@@ -1,4 +1,4 @@
-"""Hard negatives: the right windows, exact or cached, from memory or from a stream."""
+"""Hard negatives: the right windows, from memory or from a stream."""
 
 import numpy as np
 import pytest
@@ -35,14 +35,11 @@ def allowed(images, name):
     return np.concatenate([i.descriptors[i.is_negative] for i in images if i.image_id != name])
 
 
-@pytest.mark.parametrize("method", ["exact", "cached"])
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_exemplars_are_trained_against_what_is_allowed(method, is_streamed):
+def test_exemplars_are_trained_against_what_is_allowed(is_streamed):
     exemplars, names, images = make_source()
     svms = ExemplarSVMs.original()
-    report = mine(
-        svms, exemplars, names, Streamed(images) if is_streamed else images, method=method, images_per_round=4
-    )
+    report = mine(svms, exemplars, names, Streamed(images) if is_streamed else images)
     assert report.converged.all()
     assert report.n_windows == sum(int(i.is_negative.sum()) for i in images)
     assert svms.converged_.all()
@@ -50,7 +47,7 @@ def test_exemplars_are_trained_against_what_is_allowed(method, is_streamed):
         negatives = allowed(images, name)
         best = ExemplarSVMs.original(tol=1e-4).fit(exemplars[j : j + 1], negatives).objective_[0]
         mine_ = objective(svms.coef_[j], svms.intercept_[j], exemplars[j], negatives, 0.01, 50.0)
-        assert mine_ <= best * (1.001 if method == "exact" else 1.01)
+        assert mine_ <= best * 1.001
 
 
 def test_own_image_and_objects_are_never_negatives():
@@ -60,29 +57,21 @@ def test_own_image_and_objects_are_never_negatives():
         own = np.concatenate([image.descriptors, exemplars])
         flags = np.concatenate([image.is_negative, [name == image.image_id for name in names]])
         poisoned.append(ImageWindows(image.image_id, own, flags))
-    for method in ("exact", "cached"):
-        clean, dirty = ExemplarSVMs.original(), ExemplarSVMs.original()
-        mine(clean, exemplars, names, images, method=method)
-        mine(dirty, exemplars, names, poisoned, method=method)
-        own = np.diag(dirty.decision_function(exemplars))
-        np.testing.assert_allclose(own, np.diag(clean.decision_function(exemplars)), atol=0.5)
-        assert (own > 0.5).all()
+    clean, dirty = ExemplarSVMs.original(), ExemplarSVMs.original()
+    mine(clean, exemplars, names, images)
+    mine(dirty, exemplars, names, poisoned)
+    own = np.diag(dirty.decision_function(exemplars))
+    np.testing.assert_allclose(own, np.diag(clean.decision_function(exemplars)), atol=0.5)
+    assert (own > 0.5).all()
 
 
 def test_the_report_adds_up():
     exemplars, names, images = make_source()
     svms = ExemplarSVMs.original()
-    report = mine(
-        svms, exemplars, names, images, method="cached", images_per_round=3, windows_per_round=10, cache_limit=30
-    )
+    report = mine(svms, exemplars, names, images)
     assert report.added == svms.added_
-    assert report.added[0] == 6 * 10  # each exemplar takes its ten highest
-    assert (report.n_cached <= 30).all()
-    assert (report.rounds <= len(report.added)).all()
-    exact = mine(ExemplarSVMs.original(), exemplars, names, images)
-    assert exact.method == "exact"
-    assert exact.n_cached is None
-    assert (exact.rounds >= 1).all()
+    assert report.image_ids == tuple(image.image_id for image in images)
+    assert ((report.rounds >= 1) & (report.rounds <= len(report.added))).all()
 
 
 def test_images_are_drawn_at_random_and_the_draw_repeats():
@@ -137,26 +126,22 @@ def test_memory_mapped_parts_stay_on_disk(tmp_path):
     assert names[-1] == "image2"
 
 
-def test_a_prior_counts_in_both_methods():
+def test_a_prior_counts():
     exemplars, names, images = make_source()
     prior = 0.02 * np.ones(24), -0.5
-    for method in ("exact", "cached"):
-        svms = ExemplarSVMs(1e-3, 5.0, prior=prior)
-        mine(svms, exemplars, names, images, method=method)
-        for j in range(2):
-            negatives = allowed(images, names[j])
-            best = ExemplarSVMs(1e-3, 5.0, prior=prior).fit(exemplars[j : j + 1], negatives).objective_[0]
-            value = objective(svms.coef_[j], svms.intercept_[j], exemplars[j], negatives, 1e-3, 5.0, prior=prior)
-            assert value <= best * 1.01
+    svms = ExemplarSVMs(1e-3, 5.0, prior=prior)
+    mine(svms, exemplars, names, images)
+    for j in range(2):
+        negatives = allowed(images, names[j])
+        best = ExemplarSVMs(1e-3, 5.0, prior=prior).fit(exemplars[j : j + 1], negatives).objective_[0]
+        value = objective(svms.coef_[j], svms.intercept_[j], exemplars[j], negatives, 1e-3, 5.0, prior=prior)
+        assert value <= best * 1.01
 
 
 def test_bad_input_gets_one_sentence():
     exemplars, names, images = make_source()
     cases = [
-        ("`method` must be one of 'exact', 'cached', got 'fast'", images, {"method": "fast"}),
         ("`n_images` must be >= 1, got 0", images, {"n_images": 0}),
-        ("`cache_limit` must be >= 1, got 0", images, {"cache_limit": 0}),
-        ("`keep_factor` must be >= 1, got 0.5", images, {"keep_factor": 0.5}),
         ("`source` holds the image 'image0' twice", [images[0], images[0]], {}),
         ("`source` holds no image: there is nothing to take negatives from", [], {}),
         (
@@ -186,9 +171,8 @@ def test_bad_input_gets_one_sentence():
         with pytest.raises(InputError) as error:
             mine(ExemplarSVMs(), exemplars, names, source, **options)
         assert str(error.value) == sentence
-    for method in ("exact", "cached"):
-        with pytest.raises(InputError, match=r"^`C` must be a number, got 'x'$"):
-            mine(ExemplarSVMs(C="x"), exemplars, names, images, method=method)
+    with pytest.raises(InputError, match=r"^`C` must be a number, got 'x'$"):
+        mine(ExemplarSVMs(C="x"), exemplars, names, images)
     with pytest.raises(
         InputError, match=r"^`svms` must be ExemplarSVMs, got ExemplarLDA: other trainers have no hard "
     ):
@@ -196,25 +180,17 @@ def test_bad_input_gets_one_sentence():
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-def test_where_no_negative_is_hard_both_methods_agree(loss):
+def test_where_no_negative_is_hard_none_is_taken(loss):
     """The prior keeps all negatives away, so each exemplar has itself to please only."""
     exemplars, names, images = make_source()
-    prior = np.zeros(24), -5.0
+    away = [ImageWindows(image.image_id, -image.descriptors) for image in images]
     for C in (1e-4, 1e-2):  # not enough to reach the margin, and enough
-        found = []
-        for method in ("exact", "cached"):
-            svms = ExemplarSVMs(C, 1.0, loss, prior=prior, bias_multiplier=0)
-            away = [ImageWindows(image.image_id, -image.descriptors) for image in images]
-            report = mine(svms, exemplars, names, away, method=method)
-            assert sum(report.added) == 0
-            found.append(svms)
-        np.testing.assert_allclose(found[1].coef_, found[0].coef_, rtol=1e-3, atol=1e-6)
-        np.testing.assert_allclose(found[1].objective_, found[0].objective_, rtol=1e-3)
-
-
-def test_cached_mining_reports_progress():
-    exemplars, names, images = make_source()
-    seen = []
-    report = mine(ExemplarSVMs.original(progress=seen.append), exemplars, names, images, method="cached")
-    assert [step.n_scans for step in seen] == [*range(1, len(report.added) + 1), len(report.added)]
-    assert seen[-1].n_done == seen[-1].n_exemplars == 6
+        svms = ExemplarSVMs(C, 1.0, loss, prior=(np.zeros(24), -5.0), bias_multiplier=0)
+        report = mine(svms, exemplars, names, away)
+        assert sum(report.added) == 0
+        assert report.converged.all()
+        np.testing.assert_allclose(
+            svms.coef_ / np.linalg.norm(svms.coef_, axis=1, keepdims=True),
+            exemplars / np.linalg.norm(exemplars, axis=1, keepdims=True),
+            atol=1e-5,
+        )

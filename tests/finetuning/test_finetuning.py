@@ -163,7 +163,7 @@ def test_a_damaged_checkpoint_starts_anew(tmp_path, caplog):
     (state,) = (tmp_path / "net.onnx.checkpoints").iterdir()
     state.write_bytes(state.read_bytes()[:-100])
     result = tune(tmp_path / "net.onnx", module=tiny_network(torch))
-    assert "the checkpoint cannot be used, and the run begins anew" in caplog.text
+    assert "the checkpoint cannot be used, and the run starts over" in caplog.text
     assert result.output.read_bytes() == whole.output.read_bytes()
 
 

@@ -3,14 +3,21 @@
 import numpy as np
 import pytest
 
-from eesvm import InputError, solve
+from eesvm import InputError, solve, verify
 from helpers import reference
 
 
+def verified_solve(problem, *options, **named):
+    """`eesvm.solve`, and what it returns is verified."""
+    result = solve(problem, *options, **named)
+    check_verified(problem, result)
+    return result
+
+
 def solve_or_none(problem, **options):
-    """The result, or None where no thresholds are feasible."""
+    """The result, verified, or None where no thresholds are feasible."""
     try:
-        return solve(problem, **options)
+        return verified_solve(problem, **options)
     except InputError as error:
         reasons = ["`forbidden` bars every exemplar"]
         if (problem.lower_thresholds > -np.inf).any():
@@ -44,3 +51,16 @@ def check_evidence(problem, result, min_recall=1.0):
     assert bounds == sorted(bounds)
     if result.history:
         assert result.history[-1][1:] == pytest.approx((result.loss, result.lower_bound))
+    check_verified(problem, result)
+
+
+def check_verified(problem, result):
+    """Everything that can be proved by the scores and the certificate is; without a certificate, all but the bound."""
+    verification = verify(problem, result)
+    unproven = "but there is no certificate to prove it"
+    problems = verification.problems
+    assert [p for p in problems if result.certificate is not None or not p.endswith(unproven)] == []
+    assert verification.is_feasible
+    assert verification.loss == result.loss
+    if result.certificate is not None:
+        assert result.lower_bound <= verification.lower_bound or result.goal is not None

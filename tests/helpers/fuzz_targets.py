@@ -30,15 +30,18 @@ from eesvm.calibration.files.calibrations import load_calibration, load_cooccurr
 from eesvm.calibration.files.certificates import load_certificate, save_certificate
 from eesvm.calibration.tables.score_table import ScoreTable, read_score_table, write_score_table
 from eesvm.datasets import open_dataset
+from eesvm.datasets.reviews import ReviewFolder, read_review
 from eesvm.descriptors import PCA, MeanNormScaler
 from eesvm.detector.box_regression import BoxRegressor
 from eesvm.detector.card import FORMAT_VERSION
 from eesvm.detector.files import load_model, read_regressor, write_regressor
+from eesvm.detector.kept_windows import KeptWindows, read_kept, write_kept
+from eesvm.detector.left_out import JudgedWindows
 from eesvm.detector.options import DetectorOptions
 from eesvm.exemplars.files import ExemplarIdentity, load_exemplars, save_exemplars
 from eesvm.images import read_image
 from eesvm.metrics.detection_files import read_detections, write_detections
-from eesvm.structures import Detections, ExemplarAnnotation, Windows
+from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Windows
 from eesvm.transfer.annotations import load_annotations, save_annotations
 from eesvm.windows import read_windows, write_windows
 from helpers.dataset_files import coco_document, save_image, voc_object, voc_xml
@@ -184,6 +187,33 @@ def _options(path):
     DetectorOptions.make(config=path)
 
 
+def _kept():
+    random = np.random.default_rng(3)
+    rows = random.normal(size=(5, 3)).astype(np.float32)
+    boxes = np.tile([[1.0, 2, 11, 14]], (5, 1))
+    judged = JudgedWindows(
+        scores=np.empty((5, 0), dtype=np.float32),
+        boxes=boxes,
+        image=np.array([0, 0, 1, 1, 1]),
+        image_ids=np.array(["a", "b"]),
+        weights=np.ones(2),
+        objects=boxes[:1],
+        object_image=np.array([1]),
+        is_ignored=np.array([False]),
+    )
+    return KeptWindows(rows, rows[:2], boxes[:2], np.array(["a", "c"]), judged, rows)
+
+
+def _review_seeds():
+    thing = {"class": "dog", "bbox": [2, 3, 20, 15], "review": "accepted"}
+    record = ImageRecord("a", lambda: np.zeros((30, 40, 3), np.uint8), 40, 30)
+
+    def write(path):
+        ReviewFolder(path.parent, "model").save(record, 0, [thing], [{"class": "cat", "bbox": [1, 1, 5, 5]}])
+
+    return [_written("instances.json", write)]
+
+
 TARGETS = {
     "voc": Target(
         lambda: [voc_xml(voc_object() + voc_object("cat", extra="<part><name>ear</name></part>"), "a.png").encode()],
@@ -226,6 +256,11 @@ TARGETS = {
         ],
         partial(_from_file, "classes/cat/boxes.safetensors", lambda path: read_regressor(path.parents[2], "cat", 3)),
     ),
+    "kept-windows": Target(
+        lambda: [_written("kept.safetensors", lambda path: write_kept(path, _kept()))],
+        partial(_from_file, "kept.safetensors", lambda path: read_kept(path, 3)),
+    ),
+    "review": Target(_review_seeds, partial(_from_file, "instances.json", read_review)),
     "exemplars": Target(
         lambda: [_written("e.safetensors", lambda path: save_exemplars(path, _exemplars(), _identities()))],
         partial(_from_file, "e.safetensors", load_exemplars),

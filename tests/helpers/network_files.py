@@ -68,3 +68,62 @@ def random_network(path):
         elif name.endswith(("running_var", "weight")):
             weights[name] = np.ones_like(values)
     path.write_bytes(build_efficientnet(weights, 1.0, "random").SerializeToString())
+
+
+def small_transformer(path, patch=14, n_before=1, side=None, d=8, is_cut_by_convolution=True):
+    """One block of a vision transformer in DINOv2's or CLIP's shape, with noise for weights.
+
+    Patches by a convolution, `n_before` tokens before them, attention with one head, a residual: `tokens` is (n, t, d).
+    `embedding`, CLIP's row a picture, is made of the first token.
+    """
+    random = np.random.default_rng(patch)
+    kernel = random.normal(size=(d, 3, patch, patch)).astype(np.float32) / patch
+    constants = {
+        "kernel": kernel,
+        "before": random.normal(size=(1, n_before, d)).astype(np.float32),
+        "query": random.normal(size=(d, d)).astype(np.float32) / 4,
+        "value": random.normal(size=(d, d)).astype(np.float32) / 4,
+        "flat": np.array([0, d, -1], np.int64),
+        "zero": np.array(0, np.int64),
+    }
+    strides = [patch, patch]
+    nodes = [
+        helper.make_node("Conv", ["pixels", "kernel"], ["patches"], strides=strides, kernel_shape=strides),
+        helper.make_node("Reshape", ["patches", "flat"], ["columns"]),
+        helper.make_node("Transpose", ["columns"], ["places"], perm=[0, 2, 1]),
+        helper.make_node("Shape", ["pixels"], ["n"], start=0, end=1),
+        helper.make_node("Concat", ["n", "ones"], ["often"], axis=0),
+        helper.make_node("Expand", ["before", "often"], ["prefix"]),
+        helper.make_node("Concat", ["prefix", "places"], ["embedded"], axis=1),
+        helper.make_node("MatMul", ["embedded", "query"], ["asked"]),
+        helper.make_node("Transpose", ["embedded"], ["turned"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["asked", "turned"], ["likeness"]),
+        helper.make_node("Softmax", ["likeness"], ["attention"], axis=2),
+        helper.make_node("MatMul", ["embedded", "value"], ["values"]),
+        helper.make_node("MatMul", ["attention", "values"], ["mixed"]),
+        helper.make_node("Add", ["embedded", "mixed"], ["tokens"]),
+        helper.make_node("Gather", ["tokens", "zero"], ["embedding"], axis=1),
+    ]
+    constants["ones"] = np.array([1, 1], np.int64)
+    if not is_cut_by_convolution:  # the same numbers by cutting and a matrix, as some exporters have it
+        rows = side // patch
+        constants |= {
+            "cut": np.array([-1, 3, rows, patch, rows, patch], np.int64),
+            "line": np.array([-1, rows * rows, 3 * patch * patch], np.int64),
+            "matrix": np.ascontiguousarray(kernel.reshape(d, -1).T),
+        }
+        nodes[:3] = [
+            helper.make_node("Reshape", ["pixels", "cut"], ["cells"]),
+            helper.make_node("Transpose", ["cells"], ["ordered"], perm=[0, 2, 4, 1, 3, 5]),
+            helper.make_node("Reshape", ["ordered", "line"], ["lines"]),
+            helper.make_node("MatMul", ["lines", "matrix"], ["places"]),
+        ]
+    graph = helper.make_graph(
+        nodes,
+        "transformer",
+        [helper.make_tensor_value_info("pixels", TensorProto.FLOAT, ["n", 3, side or "h", side or "w"])],
+        [helper.make_tensor_value_info("tokens", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(values, name) for name, values in constants.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return constants

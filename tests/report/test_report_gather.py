@@ -14,7 +14,8 @@ from eesvm.report.gather import gather
 from eesvm.report.scenes import choose_detections
 from eesvm.report.truth import judge
 from eesvm.structures import Dataset, Detections
-from helpers.detector_scenes import scenes
+from helpers.detector_scenes import detections as detections_of
+from helpers.detector_scenes import quick_options, scenes, trained
 from helpers.report_examples import small_detections, small_model, small_report
 
 
@@ -274,9 +275,22 @@ def test_another_calibrator_is_named():
     data = gathered(calibrator="sigmoid", title="My own")
     assert data.title == "My own"
     assert not data.is_joint
-    assert small_report().is_joint
     assert any(note.startswith("The detections were made with the calibrator sigmoid;") for note in data.notes)
     assert small_report().title == "Detections of three and eight, each with the training object it looks like"
+
+
+def test_scales_that_exemplars_share_are_told():
+    """Thresholds are shown; who has none takes part in detection all the same, unless scales are each exemplar's own."""
+    alone = trained(quick_options(calibration__shrink=None))
+    data = gathered(alone, detections=detections_of(alone, "joint-sigmoid"))
+    sentence = "Detections are scored on a scale that the exemplars share"
+    assert data.is_joint
+    assert not any(note.startswith(sentence) for note in data.notes)
+    assert not small_report().is_joint
+    assert any(note.startswith(sentence) for note in small_report().notes)
+    for report, is_said in ((data, True), (small_report(), False)):
+        fact = next(fact for fact in report.facts if fact.name == "redundant exemplars")
+        assert fact.note.endswith(", nor are they used for detection") == is_said
 
 
 def test_a_loaded_model_gives_the_same_report(tmp_path):

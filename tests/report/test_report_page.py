@@ -26,6 +26,10 @@ def show(open_page):
     return show
 
 
+def of_all(shown, n):
+    return f"{n:,}" if shown == n else f"{shown:,} of {n:,}"
+
+
 def hash_of(page):
     return page.evaluate("location.hash")
 
@@ -205,7 +209,7 @@ def test_what_is_left_out_without_truth(show):
     page = show(lambda: bare)
     assert page.locator("#tabs a").all_inner_texts() == [
         "Summary",
-        "Detections 120",
+        f"Detections {of_all(120, data.n_detections)}",
         f"Exemplars {len(data.exemplars)}",
     ]
     assert page.locator(".curves").count() == 0
@@ -214,6 +218,26 @@ def test_what_is_left_out_without_truth(show):
     settle(page)
     assert page.locator(".chip").count() == 0
     assert field(page, "kind").count() == 0
+
+
+def test_tabs_count_what_there_is(show):
+    data = small_report()
+    page = show(lambda: data)
+    n_wrong, kinds = sum(n for row in data.classes for _, n in row.errors.kinds), dict(data.classes[0].errors.kinds)
+    shown_wrong = sum(each.kind in kinds for each in data.detections)
+    assert page.locator("#tabs a").all_inner_texts()[1:4] == [
+        f"Detections {of_all(len(data.detections), data.n_detections)}",
+        f"False positives {of_all(shown_wrong, n_wrong)}",
+        f"Missed {of_all(len(data.missed), data.n_missed)}",
+    ]
+    fewer = replace(data, detections=data.detections[:50], missed=data.missed[:1], n_missed=1234)
+    shown_wrong = sum(each.kind in kinds for each in fewer.detections)
+    page = show(lambda: fewer)
+    assert page.locator("#tabs a").all_inner_texts()[1:4] == [
+        f"Detections 50 of {data.n_detections}",
+        f"False positives {shown_wrong} of {n_wrong}",
+        f"Missed {len(fewer.missed)} of 1,234",
+    ]
 
 
 def test_an_empty_report(show):

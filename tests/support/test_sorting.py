@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from eesvm._support.sorting import stable_order
+from eesvm._support.compile import kernel
+from eesvm._support.sorting import copy_into, put_in_order, stable_order
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32])
@@ -18,3 +19,23 @@ def test_the_order_is_that_of_numpy(dtype):
 def test_infinities_and_sorted_keys():
     for keys in ([np.inf, -np.inf, 0.0, np.inf], np.arange(100.0), -np.arange(100.0), [0.0, -0.0] * 20):
         assert np.array_equal(stable_order(np.array(keys)), np.argsort(keys, kind="stable"))
+
+
+@kernel()
+def _rearranged(values, order, target):
+    put_in_order(values, order)
+    copy_into(target, values)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int32, np.int64])
+def test_values_are_put_in_order_and_copied(dtype):
+    rng = np.random.default_rng(1)
+    for n, n_ordered in ((0, 0), (1, 1), (7, 7), (9, 5)):
+        values, target = rng.integers(-9, 9, n).astype(dtype), np.full(n + 2, 99, dtype=dtype)
+        order = rng.permutation(n_ordered)
+        expected = np.concatenate([values[order], values[n_ordered:]])
+        for rearranged in (_rearranged, _rearranged.py_func):  # compiled into a kernel, and as Python
+            got, into = values.copy(), target.copy()
+            rearranged(got, order, into)
+            np.testing.assert_array_equal(got, expected)
+            np.testing.assert_array_equal(into, [*expected, 99, 99])

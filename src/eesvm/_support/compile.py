@@ -14,6 +14,7 @@ from typing import Any
 
 from numba import njit
 from numba.core import event
+from numba.extending import register_jitable
 
 
 class _CompileTime(event.Listener):
@@ -56,3 +57,15 @@ def kernel(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
             return njit(nogil=True, **options)(function)
 
     return compile_lazily
+
+
+def inner(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator for what only kernels call: compiled into them, without an entrance and a cache of its own.
+
+    Called from Python it runs as the Python that it is.
+    """
+
+    def compile_within(function: Callable[..., Any]) -> Callable[..., Any]:
+        return register_jitable(cache=False, **options)(function)
+
+    return compile_within

@@ -104,7 +104,7 @@ class DaskEngine:
         if self._under_way and self.client.status == "running":
             self.client.cancel([task.sent for task in self._under_way], force=True)
         self._under_way.clear()
-        with _quiet("distributed.client"):  # which prints a traceback where the scheduler is gone
+        with _quiet("distributed.client"):  # which prints a traceback where the scheduler cannot be reached
             self._owned.close()
 
     @property
@@ -122,7 +122,7 @@ class DaskEngine:
         return self._seen[place]
 
     def keep_in(self, folder: str | os.PathLike[str]) -> None:
-        """Shared arrays become files in a new folder in there, which is gone when the engine is closed."""
+        """Shared arrays become files in a new folder in there, which is deleted when the engine is closed."""
         if self._folder is None:
             self._folder = Path(folder).absolute() / f"shared-{uuid.uuid4().hex}"
 
@@ -229,8 +229,8 @@ class DaskEngine:
         self._has_warned = not self._n_workers
 
     def fail(self) -> NoReturn:
-        """The sentence for a scheduler that is gone."""
-        raise InputError(f"the Dask scheduler at {self.name} is gone: start it, and the same call resumes from here")
+        """The sentence for a scheduler that cannot be reached any more."""
+        raise InputError(f"the Dask scheduler at {self.name} is lost: start it, and the same call resumes from here")
 
     def _write(self, array: np.ndarray) -> _MappedArray:
         assert self._folder is not None

@@ -8,6 +8,7 @@ What the files hold is the business of the callers.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import tokenize
@@ -37,7 +38,7 @@ _LIST_NAME = ".eesvm-output"  # inside a folder of ours: the names of the files 
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], text: bool = False) -> Iterator[IO[Any]]:
-    """A handle whose content becomes the file `path` when the block ends without an error, and is gone otherwise."""
+    """A handle whose content becomes the file `path` when the block ends without an error, and is deleted otherwise."""
     target = Path(os.path.realpath(path))  # through a symbolic link, not over it
     if target.is_dir():
         raise InputError(f"cannot write {path}: it is a folder")
@@ -61,7 +62,7 @@ def atomic_write(path: str | os.PathLike[str], text: bool = False) -> Iterator[I
 
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str], overwrite: bool = False) -> Iterator[Path]:
-    """A temporary folder that becomes the folder `path` when the block ends without an error, and is gone otherwise.
+    """A temporary folder that becomes the folder `path` when the block ends without an error, and is deleted otherwise.
 
     An existing folder is replaced only with `overwrite`, only once the new one is complete, and only if it is empty or
     holds nothing but what an earlier call put there.
@@ -79,6 +80,36 @@ def atomic_folder(path: str | os.PathLike[str], overwrite: bool = False) -> Iter
             _move_into_place(temporary, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def replaced_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A temporary folder that takes the place of the existing folder `path` when the block ends without an error.
+
+    For a folder that the caller knows to be of ours: whatever it holds goes. Where the system can exchange two names in
+    one step, there is no moment without a whole folder under `path`.
+    """
+    target = Path(os.path.realpath(path))
+    temporary = _temporary_sibling(target)
+    try:
+        with _naming(path, temporary):
+            temporary.mkdir()
+            yield temporary
+            if _exchange(temporary, target):
+                return  # the old one has the temporary name now
+            _move_into_place(temporary, target)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two names in one step, by Linux's renameat2; False where that is not possible."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (OSError, AttributeError, TypeError):
+        return False
+    here = -100  # AT_FDCWD: paths are as they are
+    return rename(here, os.fsencode(first), here, os.fsencode(second), ctypes.c_uint(2)) == 0  # RENAME_EXCHANGE
 
 
 def check_output_folder(path: str | os.PathLike[str], overwrite: bool = False) -> None:

@@ -44,11 +44,11 @@ class MemoryPlan:
         return self._rest // 4
 
     def n_processes(self, wanted: int) -> int:
-        """How many processes may propose windows side by side, out of so many."""
+        """How many processes may propose windows side by side, `wanted` at most."""
         return max(1, min(wanted, 1 + self._rest // _PROPOSER))
 
     def check_calibration(self, class_name: str, n_windows: int, n_exemplars: int, held: int) -> None:
-        """Refuse to calibrate so many scores beside `held` bytes that are in memory anyway."""
+        """Refuse to calibrate this many scores beside `held` bytes that are in memory anyway."""
         needed = _PYTHON + held + _SCORE * n_windows * n_exemplars
         if needed > self.n_bytes:
             raise InputError(

@@ -1,6 +1,7 @@
-"""Sorting within kernels: quick to compile, where numba's own stable sort takes seconds.
+"""Sorting and copying within kernels: quick to compile, where numba's own take seconds.
 
-In: keys. Out: their order, the same as that of `np.argsort(keys, kind="stable")`.
+In: keys. Out: their order, the same as that of `np.argsort(keys, kind="stable")`; or an array with the values of
+another, as by `target[:] = source`, whose check of shapes is most of what numba would have to compile.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 
 _RUN = 16  # keys that are sorted by insertion before runs are merged
 
@@ -42,3 +43,18 @@ def stable_order(keys: Any) -> Any:
         order, spare = spare, order
         width *= 2
     return order
+
+
+@inner()
+def copy_into(target: Any, source: Any) -> None:
+    """Every value of `source` (n,) to the same place of `target`, which is as long or longer."""
+    for k in range(len(source)):
+        target[k] = source[k]
+
+
+@inner()
+def put_in_order(values: Any, order: Any) -> None:
+    """The first values as `values[order]` has them, in place."""
+    before = values[: len(order)].copy()
+    for k in range(len(order)):
+        values[k] = before[order[k]]

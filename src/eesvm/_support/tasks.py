@@ -60,7 +60,7 @@ class Engine(Protocol):
         """Let go of a shared value."""
 
     def n_pieces(self, n_blocks: int) -> int:
-        """Into how many tasks to cut work that falls into so many blocks."""
+        """Into how many tasks to cut work that falls into `n_blocks` blocks."""
 
     def local(self, value: T) -> T | None:
         """A value that only tasks of this process can use, such as a callback; None where they run elsewhere."""
@@ -69,11 +69,11 @@ class Engine(Protocol):
         """Hand in `function(*arguments)`; a task among the arguments stands for its result."""
 
     def wait(self, tasks: Sequence[Pending], seconds: float) -> None:
-        """Return when another one of the tasks is done, after so many seconds at the latest."""
+        """Return when another one of the tasks is done, after `seconds` at the latest."""
 
 
 def ahead(items: Iterable[T], n_ahead: int | None) -> Iterator[T]:
-    """The items in order, while so many after the current one are taken already; None for all."""
+    """The items in order, while `n_ahead` after the current one are taken already; None for all."""
     if n_ahead is None:
         yield from list(items)
         return
@@ -134,7 +134,7 @@ class SerialEngine:
         return _Lazy(function, arguments)
 
     def wait(self, tasks: Sequence[Pending], seconds: float) -> None:
-        """Compute the first of the tasks that is not done; an error is kept for whoever asks for its result."""
+        """Compute the first of the tasks that is not done; an error is kept until its result is asked for."""
         for task in tasks:
             if isinstance(task, _Lazy) and not task.is_done():
                 task.compute()

@@ -65,9 +65,15 @@ def write_arrays(
 
 
 def read_arrays(
-    path: str | os.PathLike[str], format_name: str, version: int, expected: Mapping[str, np.dtype[Any]]
+    path: str | os.PathLike[str],
+    format_name: str,
+    version: int,
+    expected: Mapping[str, np.dtype[Any] | tuple[np.dtype[Any], ...]],
 ) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """The arrays and texts that `write_arrays` wrote; they must have the expected names and dtypes, and no NaN."""
+    """The arrays and texts that `write_arrays` wrote; they must have the expected names and dtypes, and no NaN.
+
+    Of a tuple of dtypes any will do.
+    """
     arrays, metadata = read_tensors(path)
     if metadata.get("format") != format_name:
         raise InputError(f'{path}: it must have "format": "{format_name}", got {metadata.get("format")!r}')
@@ -76,10 +82,11 @@ def read_arrays(
         raise InputError(
             f"{path}: it must hold the arrays {', '.join(sorted(expected))}, got {', '.join(sorted(arrays))}"
         )
-    for name, dtype in expected.items():
-        if arrays[name].dtype != dtype:
-            raise InputError(f"{path}: `{name}` must be {dtype}, got {arrays[name].dtype}")
-        if dtype.kind == "f" and np.isnan(arrays[name]).any():
+    for name, wanted in expected.items():
+        dtypes = wanted if isinstance(wanted, tuple) else (wanted,)
+        if arrays[name].dtype not in dtypes:
+            raise InputError(f"{path}: `{name}` must be {' or '.join(map(str, dtypes))}, got {arrays[name].dtype}")
+        if dtypes[0].kind == "f" and np.isnan(arrays[name]).any():
             raise InputError(f"{path}: `{name}` holds a value that is NaN")
     return arrays, metadata
 

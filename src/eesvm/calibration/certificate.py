@@ -56,6 +56,7 @@ class Certificate:
     price: NDArray[np.float64]  # (K,) lambda of each set, per recall unit; of no meaning where min_recall is 1
     quantum: float  # a power of two
     detector_price: float = 0.0  # added to the cost of every exemplar in use, where their number is limited
+    weight_cap: float = math.inf  # negatives that weigh more count as this much
 
     @property
     def n_nodes(self) -> int:
@@ -82,6 +83,8 @@ class Certificate:
             raise InputError(f"`cutoff` must be a number >= 0 or inf, got {self.cutoff!r}")
         check_number(self.quantum, "quantum", above=0)
         check_number(self.detector_price, "detector_price", minimum=0)
+        if not isinstance(self.weight_cap, int | float | np.floating) or not self.weight_cap > 0:
+            raise InputError(f"`weight_cap` must be a number > 0 or inf, got {self.weight_cap!r}")
         if math.frexp(self.quantum)[0] != 0.5:
             raise InputError(f"`quantum` must be a power of two, got {self.quantum!r}")
         self._check_arrays()

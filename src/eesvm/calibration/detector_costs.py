@@ -20,7 +20,7 @@ def costs_as_negatives(problem: CalibrationProblem, price: float = 0.0) -> Calib
 
     `price` is added to what each costs, but for those that an upper threshold keeps in use.
     """
-    costs = problem.detector_cost + np.where(problem.upper_thresholds < np.inf, 0.0, price)
+    costs = _costs_with_price(problem, price)
     paid = np.flatnonzero(costs > 0)
     if len(paid) == 0:
         return problem
@@ -35,5 +35,14 @@ def costs_as_negatives(problem: CalibrationProblem, price: float = 0.0) -> Calib
 
 def weights_without_price(problem: CalibrationProblem, price: float) -> NDArray[np.float64]:
     """Weights of the negatives of `costs_as_negatives(problem, price)`, less the price."""
-    costs = problem.detector_cost + np.where(problem.upper_thresholds < np.inf, 0.0, price)
+    costs = _costs_with_price(problem, price)
     return np.concatenate([problem.negative_weights, problem.detector_cost[costs > 0]])
+
+
+def _costs_with_price(problem: CalibrationProblem, price: float) -> NDArray[np.float64]:
+    """(E,) costs of exemplars and the price, rounded down where float64 does not hold the sum: bounds rest on it."""
+    prices = np.where(problem.upper_thresholds < np.inf, 0.0, price)
+    sums = problem.detector_cost + prices
+    larger, smaller = np.maximum(problem.detector_cost, prices), np.minimum(problem.detector_cost, prices)
+    is_too_high = sums - larger > smaller  # the difference is exact
+    return np.where(is_too_high, np.nextafter(sums, 0.0), sums)

@@ -6,7 +6,6 @@ In: a `CalibrationProblem` and limits. Out: a `CalibrationResult` whose threshol
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,9 @@ from eesvm.calibration.few_detectors import check_max_detectors
 from eesvm.calibration.floor_with_few import least_loss_with_few
 from eesvm.calibration.goal import RecallGoal
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, rank, thresholds_to_levels
+from eesvm.calibration.proofs.certified_bound import certified_bound
+from eesvm.calibration.quanta import rank_whole
+from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, thresholds_to_levels
 from eesvm.calibration.recall import most_recall
 from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.search.algorithm1 import ALL_OBSERVATIONS, algorithm1, tree_levels
@@ -30,8 +31,9 @@ from eesvm.calibration.search.branching import ExactSearch
 from eesvm.calibration.search.column_search import MOST_EXEMPLARS, ColumnSearch
 from eesvm.calibration.search.exhaustive import exhaustive
 from eesvm.calibration.search.heuristics import first_leaf
-from eesvm.calibration.units import common_unit
+from eesvm.calibration.units import common_unit, is_optimal
 
+_TINY = 2.0**-900  # a quantum at which the price of leaving a positive out may be too small for a float
 SEARCH_METHODS = ("exact", "algorithm1", "exhaustive", "greedy")
 
 
@@ -62,7 +64,7 @@ def solve(
         (the paper's search), "exhaustive" (its full tree, for tiny problems) or "greedy" (Algorithm 1's first leaf).
     time_limit : seconds after which the best solution so far is returned; Ctrl-C has the same effect at any time. The
         clock is looked at once the scores are ranked (about a second for 10 million of them) and then all along; it
-        stands still while kernels are compiled, which happens once in an installation.
+        does not run while kernels are compiled, which happens once in an installation.
     gap : stop when (loss - lower_bound) / loss is proven to be at most this.
     min_recall : share of the positives' weight that must be covered, in (0, 1].
     start : (E,) thresholds to begin with; what they leave uncovered is covered first, and what lies out of bounds is
@@ -73,7 +75,7 @@ def solve(
     random_state : seeds the neighbourhood search of "exact", and the order of the positives of Algorithm 1 when
         observation 4 is off.
     n_jobs : threads, None for one per core; without a time limit the result does not depend on it.
-    node_limit : stop after so many nodes of the tree; the path to the first leaf is walked in any case. Of "exact" it
+    node_limit : stop after this many nodes of the tree; the path to the first leaf is walked in any case. Of "exact" it
         counts the boxes whose bound is climbed; what is searched depth first within a box has limits of its own.
     observations : which of the paper's observations 1 to 4 Algorithm 1 uses.
     skip_satisfied : give a positive that is accepted already one child instead of one per exemplar (see `algorithm1`).
@@ -101,23 +103,22 @@ def solve(
         return most_recall(problem, goal, run, start, random_state, n_jobs, max_detectors)
     if max_detectors is not None and max_detectors < problem.n_exemplars:
         found = least_loss_with_few(problem, run, min_recall, max_detectors, start, random_state, n_jobs)
-        return replace(_finish(problem, *found), max_detectors=max_detectors)
+        return _finish(problem, *found, max_detectors)
     with run.patient_with_interrupts():
         extended = costs_as_negatives(problem)
-        ranked = rank(extended, min_recall, n_jobs, only_useful=method == "exact")
+        ranked, whole = rank_whole(extended, min_recall, n_jobs, only_useful=method == "exact")
         run.offset = ranked.fixed_loss
         start_levels = None if start is None else thresholds_to_levels(problem, ranked.delta, start)
         if method == "exact":
             levels, status, statistics, certificate = _exact(
-                extended, ranked, run, start_levels, min_recall, random_state, n_jobs
+                whole, ranked, run, start_levels, min_recall, random_state, n_jobs
             )
         else:
             levels, status, statistics = _search(
                 ranked, run, method, start_levels, observations, skip_satisfied, random_state
             )
             certificate = None
-    result = _finish(problem, ranked, run, levels, status, statistics, method, min_recall, certificate)
-    return replace(result, max_detectors=max_detectors)
+    return _finish(problem, ranked, run, levels, status, statistics, method, min_recall, certificate, max_detectors)
 
 
 def _exact(
@@ -129,7 +130,7 @@ def _exact(
     random_state: int,
     n_jobs: int | None,
 ) -> tuple[NDArray[np.int32], str, dict[str, Any], Certificate]:
-    unit = common_unit(problem.negative_weights)
+    unit = common_unit(problem.negative_weights[problem.negative_weights < ranked.cap])
     with workers(n_jobs) as threads:
         by_columns = ranked.left_out_budget > 0 and ranked.n_exemplars <= MOST_EXEMPLARS
         search = (ColumnSearch if by_columns else ExactSearch)(ranked, run, unit, threads, random_state)
@@ -174,16 +175,23 @@ def _finish(
     method: str,
     min_recall: float,
     certificate: Certificate | None = None,
+    max_detectors: int | None = None,
 ) -> CalibrationResult:
     """Turn levels into thresholds and judge them by the scores themselves, independently of the search."""
     thresholds = levels_to_thresholds(problem, ranked.delta, levels)
     if not problem.is_feasible(thresholds, min_recall):
         raise RuntimeError("the search returned thresholds that are not feasible: this is a bug")
     loss = problem.loss(thresholds)
+    lower_bound = run.lower_bound
+    if certificate is not None:
+        if ranked.quantum < _TINY and ranked.left_out_budget > 0:  # what is proved depends on how prices are rounded
+            lower_bound = certified_bound(problem, certificate, max_detectors)
+        if status == "optimal" and not is_optimal(loss, lower_bound, ranked.is_rounded):
+            status = "feasible"  # all is searched, but the weights are too small, or too far apart, for a proof
     return CalibrationResult(
         thresholds=thresholds,
         loss=loss,
-        lower_bound=min(run.lower_bound, loss),
+        lower_bound=min(lower_bound, loss),
         status=status,
         method=method,
         assignment=problem.assign(thresholds),
@@ -194,6 +202,7 @@ def _finish(
         statistics=statistics | {"n_positives": problem.n_positives, "n_negatives": problem.n_negatives},
         certificate=certificate,
         min_recall=min_recall,
+        max_detectors=max_detectors,
     )
 
 

@@ -1,4 +1,4 @@
-"""At most so many exemplars in use: the problem with a price on each.
+"""A limit on the number of exemplars in use: the problem with a price on each.
 
 In: a `CalibrationProblem` and `max_detectors`. Out: `PricedProblem`, for searches. A price on every exemplar in use,
 paid back for as many as are allowed, makes no solution dearer than it is; how good the bounds are depends on it
@@ -18,7 +18,8 @@ from eesvm._support.validation import InputError, check_number
 from eesvm.calibration.anytime import Run
 from eesvm.calibration.detector_costs import costs_as_negatives
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.calibration.ranks import RankedProblem, rank
+from eesvm.calibration.quanta import rank_capped, rank_whole
+from eesvm.calibration.ranks import RankedProblem
 from eesvm.calibration.search.detector_limit import DetectorLimit
 from eesvm.calibration.units import common_unit
 
@@ -36,7 +37,9 @@ class PricedProblem:
 
     @property
     def unit(self) -> Fraction | None:
-        return common_unit(self.extended.negative_weights)
+        """Of losses below the cap, and of the price."""
+        weights = self.extended.negative_weights
+        return common_unit(np.append(weights[weights < self.ranked.cap], self.price))
 
     @property
     def fixed_weights(self) -> NDArray[np.float64]:
@@ -55,15 +58,39 @@ def priced_problem(
     max_detectors: int | None,
     scale: float,
     n_jobs: int | None = None,
+    most: float = math.inf,
 ) -> PricedProblem:
-    """Rank a problem with a price that makes the limit about as scarce as `scale`, a loss."""
-    n_always = int((problem.upper_thresholds < np.inf).sum())
-    price, limit = 0.0, DetectorLimit.none(problem.n_exemplars)
+    """Rank a problem with a price that makes the limit about as scarce as `scale`, a loss.
+
+    Without a floor, `min_recall=None`, solutions that pay more than `most` do not matter.
+    """
+    price = 0.0
     if max_detectors is not None and max_detectors < problem.n_exemplars:
         price = _price(problem, scale / max_detectors)
+    priced = _rank_priced(problem, min_recall, max_detectors, price, n_jobs, most)
+    if min_recall is not None and price % priced.ranked.quantum != 0:
+        price = math.ceil(price / (4 * priced.ranked.quantum)) * 4 * priced.ranked.quantum
+        priced = _rank_priced(problem, min_recall, max_detectors, price, n_jobs, most)  # the quantum grows by 2 at most
+    return priced
+
+
+def _rank_priced(
+    problem: CalibrationProblem,
+    min_recall: float | None,
+    max_detectors: int | None,
+    price: float,
+    n_jobs: int | None,
+    most: float,
+) -> PricedProblem:
+    limit = DetectorLimit.none(problem.n_exemplars)
+    if price > 0 and max_detectors is not None:
+        n_always = int((problem.upper_thresholds < np.inf).sum())
         limit = DetectorLimit(max_detectors - n_always, price, problem.upper_thresholds == np.inf)
     extended = costs_as_negatives(problem, price)
-    ranked = rank(extended, min_recall, n_jobs)
+    if min_recall is None:
+        ranked, extended = rank_capped(extended, most + price * limit.most, n_jobs)
+    else:
+        ranked, extended = rank_whole(extended, min_recall, n_jobs)
     return PricedProblem(extended, ranked, limit, price)
 
 
@@ -89,7 +116,10 @@ def _price(problem: CalibrationProblem, wanted: float) -> float:
     unit = common_unit(costs_as_negatives(problem).negative_weights)
     if unit:
         return float(max(1, round(Fraction(wanted) / unit)) * unit)
-    return wanted if 0 < wanted < math.inf else 1.0
+    if not 0 < wanted < math.inf:
+        return 1.0
+    mantissa, exponent = math.frexp(wanted)
+    return math.ldexp(round(mantissa * 256), exponent - 8)  # few digits, so that multiples of it are exact
 
 
 def total_weight(problem: CalibrationProblem) -> float:

@@ -11,6 +11,7 @@ every higher one (docs/maths.md, section 1).
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -217,7 +218,7 @@ class _Evidence:
         self._spares: dict[float, float] = {}
         self._solutions: list[_Solution] = []
         # Whatever is left out, what the upper thresholds accept is paid for.
-        self._bounds = [(np.inf, float(problem.negative_weights[problem.forced()].sum()))]
+        self._bounds = [(np.inf, math.fsum(problem.negative_weights[problem.forced()].tolist()))]
         # The start is no answer itself: its thresholds need not follow the rule of `problem` between two scores.
         self._start: _Solution | None = None
         if start is not None:

@@ -12,7 +12,7 @@ Conventions, decided once:
   negative is below, it is half the distance to the next score above lower than that positive (half of its own size,
   at least 0.5, where the column holds no other score). It is returned in the dtype of the scores; where rounding
   would break the rule, it is the lower of the two scores, which still accepts the one and rejects the other.
-- An exemplar that accepts no positive is redundant: its threshold is +inf.
+- An exemplar without which the positives are accepted is redundant: its threshold is +inf, and it accepts nothing.
 - Bounds on a threshold win over the rule: it is moved into [lower, upper], which changes neither the positives nor the
   negatives it accepts beyond those that the bounds decide. An exemplar that is needed for nothing beyond what its upper
   bound makes it accept has exactly that bound as its threshold.
@@ -145,9 +145,12 @@ class CalibrationProblem:
         return any_accepts(self.positive_scores, self.check_thresholds(thresholds), self.forbidden)
 
     def loss(self, thresholds: ArrayLike) -> float:
-        """Total weight of the negatives that some exemplar accepts (equation 2), and the cost of those in use."""
-        accepted = float(self.negative_weights[self.accepts(thresholds)].sum())
-        return accepted + float(self.detector_cost[self.in_use(thresholds)].sum())
+        """Total weight of the negatives that some exemplar accepts (equation 2), and the cost of those in use.
+
+        It is the exact sum, rounded once to a float: no order of the windows changes it.
+        """
+        weights, costs = self.negative_weights[self.accepts(thresholds)], self.detector_cost[self.in_use(thresholds)]
+        return math.fsum(np.concatenate([weights, costs]).tolist())
 
     def in_use(self, thresholds: ArrayLike) -> NDArray[np.bool_]:
         """(E,) whether an exemplar can accept anything: its threshold is not +inf."""

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from eesvm._support.validation import FloatArray, InputError
 from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.units import quantum_of
 
 _BLOCK_BYTES = 2**28  # of the scores that a thread holds at a time
 _MUCH = 2**26  # scores: their order takes 256 MiB
@@ -47,6 +48,9 @@ class RankedProblem:
     is_exact: bool  # whether every sum of prices, the fixed ones included, is exact in float64
     fixed_loss: float = 0.0  # price of the negatives that every solution accepts; no part of the losses of a search
     n_fixed: int = 0  # how many those are
+    quantum: float = 1.0  # power of two of which shares and proofs count whole numbers
+    cap: float = np.inf  # higher weights were cut down to it
+    is_rounded: bool = False  # whether lower weights were rounded down to whole quanta, and lost something
 
     @property
     def n_exemplars(self) -> int:
@@ -93,6 +97,7 @@ def rank(
         is_exact=_sums_are_exact(problem.negative_weights[is_costly]),
         fixed_loss=float(fixed_prices.sum()),
         n_fixed=len(fixed_prices),
+        quantum=quantum_of(problem.negative_weights),
     )
 
 
@@ -152,6 +157,10 @@ class _Table:
             block = scores[:, first : first + width] if is_all else scores[self.costly, first : first + width]
             return [(j, visit(j, column)) for j, column in enumerate(np.ascontiguousarray(block.T), start=first)]
 
+        if n_threads == 1:
+            for first in range(0, self.problem.n_exemplars, width):
+                yield from visit_block(first)
+            return
         with ThreadPoolExecutor(max_workers=n_threads) as pool:  # sorting releases the lock
             for visited in pool.map(visit_block, range(0, self.problem.n_exemplars, width)):
                 yield from visited

@@ -49,7 +49,8 @@ def most_recall(
         scale = min(float(goal.allowance(problem).at(0)), total_weight(problem))
         if max_detectors is not None and max_detectors < problem.n_exemplars:
             scale, start = _best_scale(problem, goal, run, start, random_state, n_jobs, max_detectors, enough, scale)
-        priced = priced_problem(problem, None, max_detectors, scale, n_jobs)
+        most = float(goal.allowance(problem, is_proof=True).at(0))
+        priced = priced_problem(problem, None, max_detectors, scale, n_jobs, most)
         found = _search(problem, priced, goal, run, start, random_state, n_jobs, enough)
     return _finish(problem, goal, priced.ranked, run, found, max_detectors)
 
@@ -67,8 +68,9 @@ def _best_scale(
 ) -> tuple[float, FloatArray | None]:
     """Try prices on exemplars; returns the scale with the best bound, and the best thresholds met on the way."""
     best: tuple[float, float] | None = None
+    most = float(goal.allowance(problem, is_proof=True).at(0))
     for factor in _FACTORS:
-        priced = priced_problem(problem, None, max_detectors, factor * scale, n_jobs)
+        priced = priced_problem(problem, None, max_detectors, factor * scale, n_jobs, most)
         found = _search(problem, priced, goal, trial_run(run), start, random_state, n_jobs, enough)
         thresholds = levels_to_thresholds(problem, priced.ranked.delta, found.levels)
         if start is None or problem.recall(thresholds) > problem.recall(start) or not goal.permits(problem, start):

@@ -1,16 +1,26 @@
-"""The unit of weights: what every sum of them is a whole multiple of.
+"""The unit of weights: what every sum of them is a whole multiple of. And the quantum that searches count in.
 
-In: weights. Out: an exact fraction, or None where float64 rounds their sums.
+In: weights. Out: an exact fraction, or None where float64 rounds their sums; a power of two.
 """
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 _EXACT = 2.0**53  # whole numbers below it, and sums of them below it, are exact in float64
+_BITS = 50  # all weights together are fewer than 2**50 quanta
+_LEAST_EXPONENT = -1074  # of a power of two that float64 can hold
+_TOLERANCE = 1e-9  # of the loss, where weights are no whole quanta: what an optimal one may be above its bound
+
+
+def quantum_of(weights: NDArray[np.float64]) -> float:
+    """A power of two so small that shares lose next to nothing, so large that sums of all weights are exact."""
+    exponent = math.frexp(math.fsum(weights.tolist()) or 1.0)[1]
+    return math.ldexp(1.0, max(exponent - _BITS, _LEAST_EXPONENT))
 
 
 def common_unit(weights: NDArray[np.float64]) -> Fraction | None:
@@ -30,3 +40,8 @@ def common_unit(weights: NDArray[np.float64]) -> Fraction | None:
             return None
     divisor = int(np.gcd.reduce(np.ldexp(positive, -exponent).astype(np.int64)))
     return divisor * Fraction(2) ** exponent
+
+
+def is_optimal(loss: float, bound: float, is_rounded: bool) -> bool:
+    """Whether a loss counts as proven to be optimal; `is_rounded`: whole quanta took something from weights."""
+    return loss - bound <= (_TOLERANCE * loss if is_rounded else 0.0)

@@ -16,12 +16,14 @@ from collections.abc import Sequence
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
 from eesvm.cli import (
+    add,
     apply,
     cache,
     calibrate,
     data,
     demo,
     detect,
+    drop,
     evaluate,
     finetune,
     report,
@@ -32,7 +34,7 @@ from eesvm.cli import (
     verify,
     windows,
 )
-from eesvm.cli.arguments import UsageError
+from eesvm.cli.arguments import Parser, UsageError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="eesvm",
         description="Set the thresholds of many detectors that are OR-ed together, and prove how good they are.",
         epilog="Try `eesvm demo --scores -o demo`, or `eesvm VERB --help` for an example of each verb.",
@@ -76,6 +78,8 @@ def _parser() -> argparse.ArgumentParser:
         windows,
         finetune,
         train,
+        add,
+        drop,
         detect,
         transfer,
         evaluate,

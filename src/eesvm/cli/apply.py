@@ -27,7 +27,7 @@ from eesvm.metrics import false_positives, recall_at
 _WIDELY = 10  # how often the largest spread of a column may hold the smallest
 _HELP = """\
 columns of the output:
-  row             number of the row in SCORES, from 0
+  row             number of the row in SCORES, from 0; then the column of --id-column, under its name
   score           its highest calibrated score: above 0 is accepted, or with --sigmoid a probability; without, it counts
                   in standard deviations of the column in the table that was calibrated
   accepted        1 where any exemplar scores the row above its threshold
@@ -40,6 +40,7 @@ table has no names: there columns are taken in their order. `accepted` follows t
 
 example:
   eesvm apply calibrated new_scores.csv -o decisions.csv
+  eesvm apply calibrated tickets.csv -o decisions.csv --id-column ticket
 """
 
 
@@ -47,6 +48,7 @@ def add_parser(verbs: Parsers) -> None:
     parser = add_verb(verbs, "apply", run, "score new rows with a saved calibration", _HELP)
     parser.add_argument("calibration", metavar="CALIBRATION", help="folder that `calibrate` wrote, or its .json file")
     add_table_arguments(parser)
+    parser.add_argument("--id-column", metavar="NAME", help="column of SCORES to write beside each row; not for .npz")
     parser.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="csv file to write; - for standard output"
     )
@@ -59,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     _check_output(arguments.output, arguments.overwrite)
     calibrator = load_calibration(arguments.calibration)
     table = _read(arguments, calibrator)
+    ids = _ids(arguments, table)
     for note in table.notes:
         screen.note(note)
     if calibrator.exemplar_names_ is None and table.exemplar_names is not None:
@@ -66,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     _note_units(calibrator, table, screen)
     rows = score_rows(calibrator.set_params(missing=table.missing), table.scores)
     with _open_output(arguments.output) as handle:
-        _write(handle, rows, _names(calibrator))
+        _write(handle, rows, _names(calibrator), ids)
     where = "" if arguments.output == "-" else f", written to {arguments.output}"
     screen.say(f"{int(rows.accepted.sum()):,} of {table.n_rows:,} rows accepted{_judged(table, rows)}{where}")
     return 0
@@ -94,6 +97,7 @@ def _read(arguments: argparse.Namespace, calibrator: JointCalibrator) -> ScoreTa
         arguments.scores,
         label_column=arguments.label_column,
         positive_label=arguments.positive_label,
+        group_column=arguments.id_column,
         require_labels=False,
         columns=arguments.columns or calibrator.exemplar_names_,
         exclude=arguments.exclude,
@@ -107,6 +111,18 @@ def _read(arguments: argparse.Namespace, calibrator: JointCalibrator) -> ScoreTa
     return table
 
 
+def _ids(arguments: argparse.Namespace, table: ScoreTable) -> dict[str, list[object]]:
+    """What identifies each row, by the name of its column; nothing where nothing was asked for."""
+    name = arguments.id_column
+    if name is None:
+        return {}
+    if arguments.scores.lower().endswith(".npz"):
+        raise InputError(f"{arguments.scores}: an .npz file has no column {name!r} to write beside each row")
+    if table.groups is None:
+        raise InputError(f"{arguments.scores}: column {name!r} is one of the scores, not an identifier")
+    return {name: table.groups.tolist()}
+
+
 @contextmanager
 def _open_output(output: str) -> Iterator[IO[Any]]:
     if output == "-":
@@ -116,14 +132,14 @@ def _open_output(output: str) -> Iterator[IO[Any]]:
             yield handle
 
 
-def _write(handle: IO[Any], rows: RowScores, names: list[str]) -> None:
+def _write(handle: IO[Any], rows: RowScores, names: list[str], ids: dict[str, list[object]]) -> None:
     writer = csv.writer(handle, lineterminator="\n")
-    writer.writerow(["row", "score", "accepted", "exemplar", "exemplar_index", "margin"])
+    writer.writerow(["row", *ids, "score", "accepted", "exemplar", "exemplar_index", "margin"])
     # Scores in their own dtype: their text is the shortest that reads back as the same number.
     columns = (rows.scores, rows.accepted.tolist(), rows.exemplars.tolist(), rows.margins)
     for row, (score, accepted, exemplar, margin) in enumerate(zip(*columns, strict=True)):
         winner = (names[exemplar], exemplar, str(margin)) if exemplar >= 0 else ("", "", "")
-        writer.writerow([row, str(score), int(accepted), *winner])
+        writer.writerow([row, *(column[row] for column in ids.values()), str(score), int(accepted), *winner])
 
 
 def _names(calibrator: JointCalibrator) -> list[str]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import csv
+import difflib
+import itertools
 import math
-from collections.abc import Callable, Iterator
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 from eesvm._support.validation import MISSING, InputError
 from eesvm.datasets import FORMATS
@@ -27,6 +31,38 @@ def judging_options() -> Iterator[None]:
         yield
     except InputError as error:
         raise UsageError(str(error)) from error
+
+
+class Parser(argparse.ArgumentParser):
+    """Options are written in full, so that a new one never changes what a script means; a typing error gets a hint."""
+
+    def __init__(self, *positional: Any, **named: Any) -> None:
+        super().__init__(*positional, **({"allow_abbrev": False} | named))
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """As argparse does, but options that are unknown are complained about first."""
+        given = list(sys.argv[1:] if args is None else args)
+        has_verbs = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)
+        known = list(self._option_string_actions)
+        for text in itertools.takewhile(lambda text: text.startswith("-") or not has_verbs, given):
+            name = text.partition("=")[0]
+            if name == "--":
+                break
+            if name.startswith("--") and " " not in name and name not in known:
+                self.error(f"there is no option {name}{_hint(name, known)}")
+        return super().parse_known_args(given, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """As argparse does, with a hint where one of several words was meant."""
+        found = re.search(r"invalid choice: '(.*)' \(choose from (.*)\)$", message)
+        super().error(message + (_hint(found[1], re.findall(r"[^\s,']+", found[2])) if found else ""))
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    """`: did you mean ...?` where something known begins with `name`, or is written nearly so."""
+    words = sorted(known)
+    close = [word for word in words if word.startswith(name)] or difflib.get_close_matches(name, words, n=1)
+    return f": did you mean {' or '.join(close)}?" if close else ""
 
 
 def add_verb(verbs: Parsers, name: str, run: Callable[[argparse.Namespace], int], summary: str, text: str) -> Any:
@@ -76,9 +112,7 @@ def names(text: str) -> list[str]:
 
 def add_annotations_argument(parser: argparse.ArgumentParser) -> None:
     """In which format a dataset is annotated."""
-    parser.add_argument(
-        "--annotations", choices=FORMATS, help="format of the annotations (default: found out by what is there)"
-    )
+    parser.add_argument("--annotations", choices=FORMATS, help="format of the annotations (default: auto-detected)")
 
 
 def add_unlabelled_argument(parser: argparse.ArgumentParser) -> None:
@@ -91,13 +125,13 @@ def add_unlabelled_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def set_options(given: list[str]) -> dict[str, str]:
-    """Names and values of options that --set takes."""
+def set_options(given: list[str], flag: str = "--set") -> dict[str, str]:
+    """Names and values of options that --set takes, or another flag like it."""
     changes = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals:
-            raise UsageError(f"--set must be NAME=VALUE, got {text!r}")
+            raise UsageError(f"{flag} must be NAME=VALUE, got {text!r}")
         changes[name.strip()] = value
     return changes
 

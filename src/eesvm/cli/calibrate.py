@@ -89,7 +89,7 @@ def add_parser(verbs: Parsers) -> None:
         "--max-loss",
         type=number(minimum=0),
         metavar="L",
-        help="accept as many positives as possible with false alarms of this weight (without weights: so many)",
+        help="accept as many positives as possible with false alarms of this weight (without weights: this many)",
     )
     add(
         "--min-precision",
@@ -101,7 +101,7 @@ def add_parser(verbs: Parsers) -> None:
         "--max-detectors",
         type=number(minimum=1, integer=True),
         metavar="K",
-        help="use so many exemplars at most; the others are switched off",
+        help="use K exemplars at most; the others are switched off",
     )
     add(
         "--detector-cost",
@@ -114,11 +114,9 @@ def add_parser(verbs: Parsers) -> None:
         "--time-limit",
         type=number(minimum=0),
         metavar="S",
-        help="stop after so many seconds with the best so far; the cross-validation takes as long again at most",
+        help="stop after S seconds with the best so far; the cross-validation takes as long again at most",
     )
-    add(
-        "--node-limit", type=number(minimum=1, integer=True), metavar="N", help="stop after so many nodes of the search"
-    )
+    add("--node-limit", type=number(minimum=1, integer=True), metavar="N", help="stop after N nodes of the search")
     add(
         "--gap",
         type=number(minimum=0),

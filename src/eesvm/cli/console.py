@@ -19,6 +19,7 @@ from eesvm.calibration.anytime import Progress as SearchState
 from eesvm.calibration.anytime import ProgressCallback
 from eesvm.calibration.result import CalibrationResult
 
+_WIDE = 1000  # characters, more than any line has
 _LINE_SECONDS = 60.0  # between two lines about a search where there is no terminal
 
 _STATUS_TEXTS = {
@@ -37,6 +38,7 @@ class Screen:
         self._quiet = quiet
         self._has_hinted = False
         self._out = _console(sys.stderr if to_stderr else sys.stdout)
+        self._wide = _console(self._out.file, _WIDE)
         self._live = _console(sys.stderr)
 
     def say(self, text: str = "", style: str = "") -> None:
@@ -63,7 +65,7 @@ class Screen:
             table.add_column(name, justify="right" if k else "left", no_wrap=not k, overflow="fold")
         for row in rows:
             table.add_row(*row)
-        self._out.print(table)
+        self._wide.print(table)  # a narrow terminal folds lines; no cell is cut
 
     @contextmanager
     def searching(self, title: str) -> Iterator[ProgressCallback | None]:
@@ -130,8 +132,8 @@ def _state_text(title: str, state: SearchState) -> str:
     )
 
 
-def _console(stream: object) -> Console:
-    console = Console(file=stream, markup=False, highlight=False, emoji=False)  # type: ignore[arg-type]
+def _console(stream: object, width: int | None = None) -> Console:
+    console = Console(file=stream, width=width, markup=False, highlight=False, emoji=False)  # type: ignore[arg-type]
     if not console.is_terminal:
-        console.width = 1000  # a pipe has no width: nothing is cut or folded
+        console.width = _WIDE  # a pipe has no width: nothing is cut or folded
     return console

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from eesvm._support.amounts import duration
+from eesvm._support.amounts import duration, enumeration
 from eesvm._support.files import atomic_folder, check_output_file, check_output_folder
 from eesvm._support.validation import InputError, check_image_name
 from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_verb, judging_options, number
@@ -27,7 +27,8 @@ from eesvm.datasets.tree import is_image
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector.class_calibration import check_calibrators
 from eesvm.detector.detector import ExemplarDetector, named_apart
-from eesvm.detector.options import CALIBRATORS
+from eesvm.detector.options import AUTO, CALIBRATORS
+from eesvm.images.files import write_image
 from eesvm.metrics.detection_files import (
     Ids,
     check_voc_names,
@@ -37,21 +38,25 @@ from eesvm.metrics.detection_files import (
     write_csv_detections,
     write_voc_detections,
 )
+from eesvm.report.annotated import annotated
 from eesvm.structures import Dataset, Detections, ImageRecord, Problem
+from eesvm.transfer.labelling_files import BOX_FORMATS, MASK_FORMATS, labelled_images, write_labels
 
-OUTPUTS = ("csv", "coco", "voc")
+OUTPUTS = ("csv", "coco", "voc", *BOX_FORMATS)
 
 _HELP = f"""\
 IMAGES are image files, folders, patterns such as 'photos/*.jpg', a dataset (with --split, its images of that split), or
 the word scenes. OUT ending in .csv or .json is one file. Otherwise it is a folder with detections.csv; --format asks
-for detections.json (COCO results) and voc (VOC text files) beside it or in its place. The column exemplar is the number
-of the training object that won, as in the model; -1 is none.
+for detections.json (COCO results), voc (VOC text files), yolo, label-studio, cvat or labelme beside it or in its place.
+The column exemplar is the number of the training object that won, as in the model; -1 is none. --draw adds a folder
+pictures with every image and its detections.
 
 Calibrators: {", ".join(CALIBRATORS)}.
 
 example:
   eesvm detect model photo.jpg -o detections.csv --score 0.5
   eesvm detect model VOCdevkit/VOC2007 --split test -o detections --format csv,voc
+  eesvm detect model photos -o labels --format label-studio,cvat --draw
 """
 
 
@@ -62,10 +67,13 @@ def add_parser(verbs: Parsers) -> None:
     add("images", nargs="+", metavar="IMAGES", help="images, folders, patterns or a dataset")
     add("-o", "--output", required=True, metavar="OUT", help=".csv or .json file, or a folder")
     add("--format", metavar="A,B,...", help=f"what to write into a folder: {', '.join(OUTPUTS)} (default: csv)")
+    add("--draw", action="store_true", help="write each image with its detections into OUT/pictures")
     add("--split", metavar="NAME", help="of a dataset: only the images of this split")
     add_annotations_argument(parser)
     add("--calibrator", metavar="NAME", help="another calibrator than that of the model")
-    add("--score", type=number(), metavar="S", help="leave out detections that score less")
+    add("--score", type=score, metavar="S", help="leave out detections that score less; auto: less than MODEL suggests")
+    add("--precision", type=number(above=0, maximum=1), metavar="P",
+        help="with --score auto: from the score on that has this precision (default: the best F1)")  # fmt: skip
     add("--max-detections", type=number(minimum=1, integer=True), metavar="N", help="keep the N best of an image")
     add("--nms", type=number(minimum=0, maximum=1), metavar="IOU", help="overlap of two detections of a class")
     add("--no-box-regression", action="store_true", help="leave boxes where windows are proposed")
@@ -84,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_calibrator(arguments.calibrator)
     detector = ExemplarDetector.load(arguments.model)
     detector.options = _options(detector, arguments)
+    suggested = suggested_scores(detector, arguments)
     sources = [open_images(name, arguments) for name in arguments.images]
     opening: list[Problem] = [problem for source in sources for problem in source.problems]
     problems = list(opening)
@@ -102,11 +111,18 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("eesvm: interrupted: the same command finds the windows that are done in the cache\n")
         return 130
+    if suggested is not None:
+        found = [one.at_least(suggested) for one in found]
     if not found:
         raise InputError(f"none of the images can be looked at: {problems[-1]}")
-    files = _write(found, formats, detector, ids, arguments)
+    files = _write(found, records, formats, detector, ids, arguments)
     total = time.perf_counter() - started
     _report(found, n_images_given(records, opening), total, screen)
+    if suggested is not None:
+        screen.note("least scores: " + ", ".join(f"{name} {least:.3g}" for name, least in suggested.items()))
+        silent = [name for name in detector.classes_ if name not in suggested]
+        if silent:
+            screen.note(f"the training images suggest no least score of {enumeration(silent)}: all detections stay")
     report_problems(problems, screen)
     screen.say(f"\nwritten to {', '.join(files)}")
     if arguments.profile:
@@ -120,8 +136,11 @@ def _formats(arguments: argparse.Namespace) -> tuple[str, ...]:
     wanted = tuple(dict.fromkeys(arguments.format.split(","))) if arguments.format else ()
     for name in wanted:
         if name not in OUTPUTS:
-            raise UsageError(f"--format must be some of {', '.join(OUTPUTS)}, joined by commas, got {name!r}")
+            masks = ": `eesvm transfer` writes masks" if name in MASK_FORMATS else ""
+            raise UsageError(f"--format must be some of {', '.join(OUTPUTS)}, joined by commas, got {name!r}{masks}")
     of_suffix = {".csv": "csv", ".json": "coco"}.get(suffix)
+    if of_suffix is not None and arguments.draw:
+        raise UsageError(f"{arguments.output} is one file: for --draw, name a folder")
     if of_suffix is None:
         check_output_folder(arguments.output, arguments.overwrite)
         return wanted or ("csv",)
@@ -154,9 +173,23 @@ def _check_names(
                 raise InputError(f"cannot write COCO results: the image {record.image_id!r} has no COCO id")
 
 
+def score(text: str) -> float | str:
+    """A type for argparse: a number, or the word auto."""
+    return AUTO if text == AUTO else number()(text)
+
+
+def suggested_scores(detector: ExemplarDetector, arguments: argparse.Namespace) -> dict[str, float] | None:
+    """The least score of each class with --score auto, else None."""
+    if arguments.score != AUTO:
+        if arguments.precision is not None:
+            raise UsageError("--precision is for --score auto alone")
+        return None
+    return detector.suggested_scores(arguments.calibrator, arguments.precision)
+
+
 def _options(detector: ExemplarDetector, arguments: argparse.Namespace) -> Any:
     flags = {
-        "detection.min_score": arguments.score,
+        "detection.min_score": None if arguments.score == AUTO else arguments.score,
         "detection.max_detections": arguments.max_detections,
         "detection.nms": arguments.nms,
         "detection.box_regression": False if arguments.no_box_regression else None,
@@ -198,6 +231,7 @@ def together(records: Sequence[ImageRecord], problems: Sequence[Problem] = ()) -
 
 def _write(
     found: Sequence[Detections],
+    records: Sequence[ImageRecord],
     formats: Sequence[str],
     detector: ExemplarDetector,
     ids: Ids | None,
@@ -211,10 +245,25 @@ def _write(
         for name in formats:
             if name == "voc":
                 write_voc_detections(folder / "voc", found, detector.classes_)
+            elif name in BOX_FORMATS:
+                images = labelled_images(records, found, detector.exemplars_)
+                write_labels(folder, name, images, detector.classes_, place=out)
             else:
                 _write_file(folder / f"detections.{'csv' if name == 'csv' else 'json'}", name, found, detector, ids)
+        if arguments.draw:
+            _draw(found, records, detector, folder / "pictures")
         names = sorted(entry.name for entry in folder.iterdir())
     return [str(out / name) for name in names]
+
+
+def _draw(
+    found: Sequence[Detections], records: Sequence[ImageRecord], detector: ExemplarDetector, folder: Path
+) -> None:
+    """Each image with its detections, as JPEG."""
+    for image, own in zip(labelled_images(records, found, detector.exemplars_), found, strict=True):
+        (folder / image.stem).parent.mkdir(parents=True, exist_ok=True)
+        picture = annotated(image.record.read(), own, detector.exemplars_, detector.classes_)
+        write_image(folder / f"{image.stem}.jpg", picture)
 
 
 def _write_file(

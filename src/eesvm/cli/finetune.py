@@ -80,7 +80,7 @@ def add_parser(verbs: Parsers) -> None:
     add("--input-size", type=_whole(64), metavar="PIXELS", help="side of a crop (default: what the network had)")
     add("--epochs", type=_whole(1), metavar="N", help="at most")
     add("--batches", type=_whole(1), metavar="N", help="of an epoch (default: every positive once, at most 200)")
-    add("--patience", type=_whole(1), metavar="N", help="stop after so many epochs without a better held-out loss")
+    add("--patience", type=_whole(1), metavar="N", help="stop after N epochs without a better held-out loss")
     add("--positives", type=_whole(1), metavar="N", help="windows of objects in a batch (32)")
     add("--backgrounds", type=_whole(1), metavar="N", help="windows of background in a batch (96)")
     add("--learning-rate", type=number(above=0), metavar="R", help="of the network, at its highest")
@@ -181,7 +181,7 @@ def _module(place: str, seed: int) -> Any:
     """What the function gives that `place` names, as package.module:function; its random numbers follow the seed."""
     name, _, function = place.partition(":")
     sys.path.insert(0, os.getcwd())  # a file beside the data is what most people have
-    load_torch().manual_seed(seed)  # else weights that are drawn would be others when a killed run goes on
+    load_torch().manual_seed(seed)  # else weights that are drawn would be others when an interrupted run is resumed
     try:
         return getattr(importlib.import_module(name), function)()
     except (ImportError, AttributeError, TypeError, ValueError) as error:

@@ -57,7 +57,7 @@ def add_parser(verbs: Parsers) -> None:
     add("--calibrator", metavar="NAME", help="another calibrator than that of the model")
     add("--title", metavar="T", help="of the page (default: made from the classes)")
     add("--max-detections", type=number(minimum=1, integer=True), default=500, metavar="N",
-        help="show so many detections (default: 500)")  # fmt: skip
+        help="most detections to show (default: 500)")  # fmt: skip
     add("--frontier", type=number(minimum=0), metavar="S", help="seconds for each lower recall floor (default: none)")
     add("--jobs", type=number(minimum=1, integer=True), metavar="N", help="processes and threads (default: all cores)")
     add("--cache", metavar="FOLDER", help="keep windows here (default: the one of `eesvm cache`)")

@@ -7,6 +7,7 @@ the figures, and all of it on one page. An interrupted run is resumed.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -44,7 +45,7 @@ from eesvm.experiments.reproduction.run import N_RESAMPLES, Reproduction
 from eesvm.experiments.reproduction.splits import SCENE_CLASSES, Splits, own_split, random_splits, scene_splits
 from eesvm.experiments.tables.files import COUNT, PERCENT, Cell, text
 from eesvm.experiments.tables.windows import Method
-from eesvm.finetuning import finetune
+from eesvm.finetuning import FinetuneOptions, finetune
 from eesvm.structures import Dataset, Problem
 
 _AUTOMATIC = "automatic"
@@ -90,6 +91,13 @@ def add_parser(verbs: Parsers) -> None:
     )
     add("--network-data", metavar="DATA", help="images of the network; tune it on them, unless a FILE is named")
     add("--network-split", metavar="NAME", help="only this split of them; alone: of --data")
+    add(
+        "--network-set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of tuning the network, such as epochs=4; repeatable",
+    )
     add("--images", type=number(minimum=1, integer=True), metavar="N", help="images of a split at most")
     add("--classes", metavar="N|A,B,...", help=f"how many classes, or which ({_CLASSES})")
     add("--time-limit", type=number(above=0), default=SECONDS, metavar="S", help=f"seconds of a search ({SECONDS:g})")
@@ -97,7 +105,7 @@ def add_parser(verbs: Parsers) -> None:
     add("--set", action="append", default=[], metavar="NAME=VALUE", help="any option by its dotted name; repeatable")
     add("--jobs", type=number(minimum=1, integer=True), metavar="N", help="processes and threads (default: all cores)")
     add("--cache", metavar="FOLDER", help="keep windows here (default: the one of `eesvm cache`)")
-    add("--no-cache", action="store_true", help="keep none; an interrupted run then proposes windows anew")
+    add("--no-cache", action="store_true", help="keep none; an interrupted run then proposes windows again")
     add("--strict", action="store_true", help="stop at the first annotation that is wrong")
     add("--quiet", action="store_true", help="print nothing but errors")
 
@@ -105,7 +113,7 @@ def add_parser(verbs: Parsers) -> None:
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     started = time.perf_counter()
-    changes = _changes(arguments)
+    changes, tuning = _changes(arguments), _network_options(arguments)
     with judging_options():
         recipes = make_recipes(arguments.time_limit, changes)
     splits, problems = _splits(arguments)
@@ -115,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
             network = _network_images(arguments, plain, progress)
             if network is not None and "descriptor.backbone" not in changes and plain.descriptor.name == "cnn":
                 check_roles(splits, network)  # before hours are spent on a network that could not be used
-                recipes = make_recipes(arguments.time_limit, changes | _tuned(arguments, cache, progress))
+                recipes = make_recipes(arguments.time_limit, changes | _tuned(arguments, tuning, cache, progress))
             reproduction = Reproduction(
                 splits,
                 recipes,
@@ -167,13 +175,27 @@ def _network_data(arguments: argparse.Namespace) -> Dataset | None:
     ).annotated()
 
 
-def _tuned(arguments: argparse.Namespace, cache: DescriptorCache, progress: StageProgress | None) -> dict[str, object]:
+def _tuned(
+    arguments: argparse.Namespace, options: FinetuneOptions, cache: DescriptorCache, progress: StageProgress | None
+) -> dict[str, object]:
     """Options with a network that is tuned on --network-data, or was by an earlier run."""
     file = Path(f"{Path(arguments.output)}-network.onnx")
     data = _network_data(arguments)
     assert data is not None
-    finetune(data, file, cache=cache, n_threads=arguments.jobs, progress=progress)
+    finetune(data, file, options, cache=cache, n_threads=arguments.jobs, progress=progress)
     return {"descriptor.backbone": str(file), "descriptor.mode": "crop"}
+
+
+def _network_options(arguments: argparse.Namespace) -> FinetuneOptions:
+    """How the network is tuned; a value that reads as a number, a truth value or null in JSON is that."""
+    changes: dict[str, object] = {}
+    for name, value in set_options(arguments.network_set, "--network-set").items():
+        try:
+            changes[name] = json.loads(value)
+        except ValueError:
+            changes[name] = value
+    with judging_options():
+        return FinetuneOptions.make(changes=changes)
 
 
 def _splits(arguments: argparse.Namespace) -> tuple[Splits, tuple[Problem, ...]]:

@@ -1,22 +1,29 @@
 """`eesvm serve`: a local page where one drops an image and sees what a model finds in it.
 
-In: a model folder. Out: a page on this machine until Ctrl-C; nothing is written, and nothing of an image is kept.
+In: a model folder. Out: a page on this machine until Ctrl-C; nothing is written but reviews, where those are asked for,
+and nothing of an image that is dropped on the page is kept.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+from pathlib import Path
 
+from eesvm._support.digests import file_digest
 from eesvm._support.threads import n_threads
-from eesvm.cli.arguments import Parsers, UsageError, add_verb, judging_options, number
+from eesvm._support.validation import InputError
+from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_verb, judging_options, number
 from eesvm.cli.console import Screen
-from eesvm.cli.detect import check_calibrator
+from eesvm.cli.detect import check_calibrator, open_images, together
+from eesvm.datasets.reviews import ReviewFolder
 from eesvm.detector.detector import ExemplarDetector
+from eesvm.detector.files import CARD_NAME
 from eesvm.detector.options import CALIBRATORS
 from eesvm.images.files import MAX_PIXELS
 from eesvm.report.serving.floors import FloorSearch
 from eesvm.report.serving.inference import Inference
+from eesvm.report.serving.review import ReviewSite
 from eesvm.report.serving.server import Limits, Server
 from eesvm.report.serving.site import ModelSite
 
@@ -24,16 +31,21 @@ DEFAULT_PORT = 8765
 
 _HELP = f"""\
 Open the address that is printed, drop an image on the page, and see detections, the training objects they look like
-and the masks and parts these hand on, with sliders for the score and for the recall floor. Thresholds for the floors
+and the masks and parts these transfer, with sliders for the score and for the recall floor. Thresholds for the floors
 are searched from the training scores in the model, in the background, on one core. Ctrl-C ends the server.
 
+With --review FOLDER --images IMAGES the page /review goes through images: accept, reject or correct each detection,
+draw what was missed, save. FOLDER is then a COCO dataset, and `eesvm add MODEL FOLDER` makes exemplars of what was
+accepted and hard negatives of what was rejected.
+
 The page is for this machine alone: other addresses than 127.0.0.1 need --allow-outside. There is no password. An image
-is forgotten once it has been answered, and nothing is written.
+is forgotten once it has been answered, and nothing is written but reviews.
 
 Calibrators: {", ".join(CALIBRATORS)}.
 
 example:
   eesvm serve model
+  eesvm serve model --review reviews --images photos
   eesvm serve model --port 0 --floors 1,0.99,0.95,0.9 --floor-time 10
   curl --data-binary @photo.jpg -H 'Content-Type: image/jpeg' http://127.0.0.1:{DEFAULT_PORT}/api/detect
 """
@@ -59,12 +71,18 @@ def add_parser(verbs: Parsers) -> None:
         help="images looked at at once (default: one per core, 4 at most)")  # fmt: skip
     add("--queue", type=number(minimum=0, maximum=1000, integer=True), default=8, metavar="N",
         help="images that may wait (default: 8)")  # fmt: skip
+    add("--review", metavar="FOLDER", help="review detections in IMAGES on the page /review, and keep answers here")
+    add("--images", nargs="+", metavar="IMAGES", help="with --review: images, folders, patterns or a dataset")
+    add("--split", metavar="NAME", help="with --review: of a dataset, only the images of this split")
+    add_annotations_argument(parser)
     add("--quiet", action="store_true", help="print the address and nothing else")
 
 
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     floors = _floors(arguments.floors)
+    if (arguments.review is None) != (arguments.images is None):
+        raise UsageError("--review and --images go together: where to keep answers, and the images to review")
     limits = Limits(
         max_upload=int(arguments.max_upload * 1e6),
         n_running=arguments.jobs or min(4, n_threads(None)),
@@ -76,7 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
     detector = ExemplarDetector.load(arguments.model)
     inference = Inference(detector, arguments.calibrator, int(arguments.max_pixels * 1e6))
     search = FloorSearch(detector.models_, detector.checked_options(), floors, arguments.floor_time)
-    site = ModelSite(inference, search, limits.max_upload)
+    model_site = ModelSite(inference, search, limits.max_upload)
+    site = model_site if arguments.review is None else _review_site(model_site, inference, detector, arguments)
     inference.warm_up()
 
     def ready(address: str) -> None:
@@ -86,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"{n_exemplars:,} exemplar{'s' * (n_exemplars != 1)} of {n_classes:,} class{'es' * (n_classes != 1)}; "
             "open this address in a browser, Ctrl-C ends:"
         )
-        Screen().say(address)
+        Screen().say(address if arguments.review is None else f"{address}review")
 
     try:
         asyncio.run(server.run(site, ready))
@@ -95,6 +114,22 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         search.stop()
     return 0
+
+
+def _review_site(
+    site: ModelSite, inference: Inference, detector: ExemplarDetector, arguments: argparse.Namespace
+) -> ReviewSite:
+    """The addresses of the model with those of a review before them."""
+    sources = [open_images(name, arguments) for name in arguments.images]
+    records = together([record for source in sources for record in source])
+    changes = detector.inputs_.get("changes", [])
+    ancestors = [one["model_before"] for one in changes if isinstance(one.get("model_before"), str)]
+    folder = ReviewFolder(arguments.review, file_digest(Path(arguments.model) / CARD_NAME), ancestors)
+    try:
+        least = detector.suggested_scores(arguments.calibrator)
+    except InputError:  # a model of an earlier version suggests none
+        least = {}
+    return ReviewSite(site, inference, records, folder, detector.exemplars_, least)
 
 
 def _floors(text: str | None) -> list[float] | None:

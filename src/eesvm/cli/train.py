@@ -89,10 +89,10 @@ def add_parser(verbs: Parsers) -> None:
     add("--descriptor", choices=DESCRIPTORS, help="how windows are described")
     add("--seed", type=number(minimum=0, integer=True), metavar="N", help="of all random choices")
     add("--jobs", type=number(minimum=1, integer=True), metavar="N", help="processes and threads (default: all cores)")
-    add("--scheduler", metavar="ADDRESS", help="share the work out: tcp://HOST:PORT of a Dask scheduler, or local")
-    add("--memory", metavar="SIZE", help="most that each process may take, such as 4GB; mapped files do not count")
+    add("--scheduler", metavar="ADDRESS", help="distribute the work: tcp://HOST:PORT of a Dask scheduler, or local")
+    add("--memory", metavar="SIZE", help="memory limit of each process, such as 4GB; mapped files do not count")
     add("--cache", metavar="FOLDER", help="keep windows and descriptors here (default: the one of `eesvm cache`)")
-    add("--no-cache", action="store_true", help="keep none; an interrupted run then starts them anew")
+    add("--no-cache", action="store_true", help="keep none; an interrupted run then computes them again")
     add("--strict", action="store_true", help="stop at the first annotation that is wrong")
     add("--profile", action="store_true", help="print how long each stage took")
     add("--quiet", action="store_true", help="print nothing but errors")
@@ -147,7 +147,11 @@ def add_role_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--network-data", metavar="DATA", help="images that the network was tuned on (default: what its file says)")
     add("--network-split", metavar="NAME", help="only this split of them; alone: of DATA")
-    add("--test-data", metavar="DATA", help="images that judge later: one of them among the others is an error")
+    add(
+        "--test-data",
+        metavar="DATA",
+        help="images to evaluate on later: one of them among those used for training is an error",
+    )
     add("--test-split", metavar="NAME", help="only this split of them; alone: of DATA")
 
 

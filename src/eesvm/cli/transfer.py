@@ -26,7 +26,6 @@ from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, a
 from eesvm.cli.console import Screen
 from eesvm.cli.outputs import write_csv
 from eesvm.cli.stages import report_problems, stage_bar
-from eesvm.datasets.problems import reason
 from eesvm.detector.consensus import classes_with_moved_boxes, with_consensus
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.training_table import StageProgress
@@ -39,6 +38,7 @@ from eesvm.transfer.detections import (
     choose_detections,
     hand_on,
     measure_transfer,
+    pixels_of,
     why_nothing_compared,
 )
 from eesvm.transfer.files import (
@@ -53,6 +53,7 @@ from eesvm.transfer.files import (
     write_coco_transfer,
 )
 from eesvm.transfer.inheritance import TransferredAnnotation
+from eesvm.transfer.labelling_files import MASK_FORMATS, LabelledImage, labelled_images, write_labels
 from eesvm.transfer.quality import TransferQuality
 
 _HANDED = ("mask", "parts", "keypoints", "pose", "metadata")
@@ -67,8 +68,12 @@ not say which exemplar won. IMAGES are those that `detect` was given: image file
 
 OUT gets annotations.json (COCO: box, mask, parts, keypoints, pose, labels, score, exemplar), contact_sheet.png and
 pictures/ of the best detections (detection in green, exemplar laid over it in yellow), with --masks masks/ID.png, whose
-pixels number the annotations of an image from 1, and with --voc annotations as VOC's XML. Where IMAGES are annotated,
-quality.csv and quality.md say how good masks, parts and labels are, beside random exemplars and the whole box.
+pixels number the annotations of an image from 1, with --voc annotations as VOC's XML, and with --format files of the
+tools in which people annotate (yolo, yolo-seg, label-studio, cvat, labelme), with masks where there are some. Where
+IMAGES are annotated, quality.csv and quality.md say how good masks, parts and labels are, beside random exemplars and
+the whole box.
+
+Masks are moved to where the photograph has its edges; --no-refine leaves them as the exemplars have them.
 
 --consensus K lets the K best calibrated exemplars of each window vote, by their scores. Pictures still show the winner;
 the vote is the third picture of each panel.
@@ -77,6 +82,7 @@ example:
   eesvm detect model scenes --split test -o detections.csv
   eesvm transfer model detections.csv scenes --split test -o transferred --score 0.5
   eesvm transfer model detections.json photos -o transferred --consensus 5 --masks
+  eesvm transfer model detections.csv photos -o transferred --format yolo-seg,cvat
 """
 
 
@@ -92,11 +98,14 @@ def add_parser(verbs: Parsers) -> None:
     add("--score", type=number(), metavar="S", help="leave out detections that score less")
     add("--top", type=number(minimum=1, integer=True), metavar="N", help="keep the N best detections of all images")
     add("--consensus", type=number(minimum=2, integer=True), metavar="K", help="let the K best exemplars vote")
+    add("--refine", action=argparse.BooleanOptionalAction, default=True,
+        help="let masks follow the colours and edges of the photograph (default: they do)")  # fmt: skip
     add("--calibrator", metavar="NAME", help="with --consensus: what DETECTIONS were made with (default: the model's)")
     add("--pictures", type=number(minimum=0, maximum=_MOST_PICTURES, integer=True), default=20, metavar="N",
         help="draw the N best detections (default: 20)")  # fmt: skip
     add("--masks", action="store_true", help="write the masks of each image as PNG")
     add("--voc", action="store_true", help="write VOC's XML files, too")
+    add("--format", metavar="A,B,...", help=f"files for other tools, too: {', '.join(MASK_FORMATS)}")
     add("--labels", metavar="A,B,...", help="labels to compare with the truth (default: all that are texts)")
     add("--no-quality", action="store_true", help="compare nothing with the truth")
     add("--random-state", type=number(minimum=0, integer=True), default=0, metavar="N",
@@ -110,6 +119,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.calibrator is not None and arguments.consensus is None:
         raise UsageError("--calibrator is for --consensus alone: winners are read from the file of detections")
     detect.check_calibrator(arguments.calibrator)
+    formats = _formats(arguments.format)
     check_output_folder(arguments.output, arguments.overwrite)
     detector = ExemplarDetector.load(arguments.model)
     sources = [detect.open_images(name, arguments) for name in arguments.images]
@@ -132,6 +142,8 @@ def run(arguments: argparse.Namespace) -> int:
         with atomic_folder(arguments.output, arguments.overwrite) as folder:
             text = f"{arguments.detections}, annotations handed on by {arguments.model}"
             write_coco_transfer(folder / "annotations.json", _handed(job, folder), job.exemplars, job.names, text)
+            for name in formats:
+                write_labels(folder, name, _labelled(job), detector.classes_, place=arguments.output)
             _draw(job, folder)
             quality = None if arguments.no_quality else _measure(job, folder)
             written = sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
@@ -200,7 +212,8 @@ def _handed(job: _Job, folder: Path) -> Iterator[Handed]:
     for done, image in enumerate(job.chosen):
         if progress is not None:
             progress(done, len(job.chosen))
-        annotations = hand_on(job.exemplars, image)
+        pixels = pixels_of(image.record, job.problems) if job.arguments.refine else None
+        annotations = hand_on(job.exemplars, image, pixels)
         for annotation in annotations:
             job.counts.update(_things(annotation))
         stem = file_stem(image.record.image_id, job.names)
@@ -213,6 +226,21 @@ def _handed(job: _Job, folder: Path) -> Iterator[Handed]:
         yield image, annotations
 
 
+def _formats(given: str | None) -> tuple[str, ...]:
+    """Names of formats, each once."""
+    wanted = tuple(dict.fromkeys(given.split(","))) if given else ()
+    for name in wanted:
+        if name not in MASK_FORMATS:
+            raise UsageError(f"--format must be some of {', '.join(MASK_FORMATS)}, joined by commas, got {name!r}")
+    return wanted
+
+
+def _labelled(job: _Job) -> Iterator[LabelledImage]:
+    """The images as other tools want them, handed on again one by one: their masks are never in memory together."""
+    records, found = [one.record for one in job.chosen], [one.detections for one in job.chosen]
+    return labelled_images(records, found, job.exemplars, (hand_on(job.exemplars, one) for one in job.chosen))
+
+
 def _draw(job: _Job, folder: Path) -> None:
     """The best detections, each with the exemplar laid over it and side by side, and all on one sheet."""
     progress = job.stage("pictures")
@@ -223,12 +251,10 @@ def _draw(job: _Job, folder: Path) -> None:
     drawn: dict[int, tuple[NDArray[np.uint8], str]] = {}
     for k in sorted({k for k, _ in ranks}):
         image = job.chosen[k]
-        try:
-            pixels = image.record.read()
-        except (InputError, OSError, ValueError, MemoryError) as error:
-            job.problems.append(Problem(image.record.path or image.record.image_id, reason(error), kind="image"))
+        pixels = pixels_of(image.record, None if job.arguments.refine else job.problems)
+        if pixels is None:
             continue
-        handed = hand_on(job.exemplars, image)
+        handed = hand_on(job.exemplars, image, pixels if job.arguments.refine else None)
         for row in (row for other, row in ranks if other == k):
             drawn[ranks[k, row]] = _draw_one(job, folder / "pictures", ranks[k, row], pixels, image, row, handed[row])
             if progress is not None:
@@ -254,7 +280,7 @@ def _draw_one(
     (found,) = image.detections[row]
     winner = job.exemplars[found.exemplar]
     text = f"{found.class_name} {_score_text(found.score)}"
-    origin = f"{winner.image_id}, object {winner.index + 1}"
+    origin = winner.name
     laid = superimposed(pixels, found.box, winner)
     captions = (f"{found.image_id}\n{text}", f"winning exemplar\n{origin}", handed_text(image, row, handed))
     beside = panel(pixels, found.box, winner, handed, captions=captions)
@@ -297,6 +323,7 @@ def _measure(job: _Job, folder: Path) -> TransferQuality | None:
     quality = measure_transfer(
         job.exemplars,
         job.chosen,
+        refined=job.arguments.refine,
         labels=labels.split(",") if labels else None,
         random_state=job.arguments.random_state,
         progress=job.stage("comparison with the truth"),

@@ -15,6 +15,7 @@ from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.files.calibrations import load_calibration
 from eesvm.calibration.files.certificates import load_certificate
 from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.tables.score_table import read_score_table
 from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb
 from eesvm.cli.calibrate import verify_result
@@ -47,10 +48,12 @@ def run(arguments: argparse.Namespace) -> int:
     if file.exists():
         result = replace(result, certificate=load_certificate(file))
     problem = _problem(arguments, calibrator)
+    _check_same_table(arguments, problem, result)
     try:
         verify_result(problem, result, screen)
     except InputError as error:
-        raise InputError(f"{arguments.calibration}: {error}") from None
+        hint = f"; or was it made from another table than {arguments.scores}?" if "the scores say" in str(error) else ""
+        raise InputError(f"{arguments.calibration}: {error}{hint}") from None
     return 0
 
 
@@ -73,3 +76,19 @@ def _problem(arguments: argparse.Namespace, calibrator: JointCalibrator) -> Cali
         )
     except InputError as error:
         raise InputError(f"{arguments.scores}: {error}") from None
+
+
+def _check_same_table(arguments: argparse.Namespace, problem: CalibrationProblem, result: CalibrationResult) -> None:
+    """Refuse a table that differs in size from the one that was calibrated; older files may not know its size."""
+    wanted = (len(result.thresholds), result.statistics.get("n_positives"), result.statistics.get("n_negatives"))
+    found = (problem.n_exemplars, problem.n_positives, problem.n_negatives)
+    if any(there is not None and there != here for there, here in zip(wanted, found, strict=True)):
+        raise InputError(
+            f"{arguments.scores}: it is not the table that {arguments.calibration} was made from: it has "
+            f"{_size_text(found)}, that one had {_size_text(wanted)}"
+        )
+
+
+def _size_text(sizes: tuple[int | None, ...]) -> str:
+    names = ("columns", "positives", "negatives")
+    return ", ".join(f"{n:,} {name}" for n, name in zip(sizes, names, strict=True) if n is not None)

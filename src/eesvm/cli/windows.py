@@ -52,14 +52,14 @@ def add_parser(verbs: Parsers) -> None:
     add("--working-size", type=number(minimum=16, integer=True), default=500, metavar="PIXELS",
         help="longest side of an image while it is segmented (500)")  # fmt: skip
     add("--time-budget", type=number(minimum=0), metavar="MS",
-        help="milliseconds an image after which selective search begins nothing more")  # fmt: skip
+        help="start no further segmentation of an image after MS milliseconds")  # fmt: skip
     add("--ground-truth", action="store_true", help="put the boxes of the objects into FILE, too")
     add(
         "--jobs",
         type=number(minimum=-1, integer=True),
         default=-1,
         metavar="N",
-        help="images side by side (default: one per core)",
+        help="images at the same time (default: one per core)",
     )
     add("--cache", nargs="?", const="", metavar="FOLDER",
         help="keep windows here and do not compute them again (without FOLDER: the one of `eesvm cache`)")  # fmt: skip

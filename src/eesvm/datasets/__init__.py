@@ -54,7 +54,7 @@ def open_dataset(
     Parameters
     ----------
     path : a folder, a COCO .json, a YOLO .yaml or an image.
-    format : "voc", "ilsvrc", "coco", "yolo" or "folder"; found out by what is there if not given.
+    format : "voc", "ilsvrc", "coco", "yolo" or "folder"; auto-detected if not given.
     split : read only the images of this split.
     classes : the class list; objects of other classes are problems. Default: the classes that occur.
     strict : raise `InputError` at the first problem, instead of leaving out what is wrong and listing it.

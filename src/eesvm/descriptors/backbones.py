@@ -1,7 +1,8 @@
 """A network that gives named layers: ONNX run by onnxruntime.
 
 In: "lite0", "lite1", "lite2" or the path of an ONNX file, and the names of layers. Out: a `Backbone` that turns RGB
-pixels into those layers. Any tensor of the graph can be a layer; what no layer needs is cut off and never computed.
+pixels into those layers. Any tensor of the graph can be a layer, tokens of vision transformers become maps; what no
+layer needs is cut off and never computed.
 A file must take one float32 input (n, 3, h, w); sides and n may be fixed or free. It runs on a GPU where onnxruntime
 has one. Nothing random happens inside, and the same machine gives the same numbers for any number of threads.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,9 +23,11 @@ from eesvm._support.threads import n_cores
 from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.datasets.roles import PictureCodes
 from eesvm.descriptors import onnx_files, pretrained
+from eesvm.descriptors.tokens import as_map, fitting_patch, stated_patch
 
 DEVICES = ("auto", "cpu", "cuda")
 CHANNEL_ORDERS = ("rgb", "bgr")
+LARGEST_STRIDE = 32  # of convolutional networks
 
 
 @dataclass(frozen=True)
@@ -100,11 +104,32 @@ class Backbone:
         self._input, self._batch, sides = onnx_files.check_input(model, self.name)
         self.is_fixed = None not in sides
         self.input_size = (sides[0] or trained_size, sides[1] or trained_size)
+        self._patch = stated_patch(model)
         self._model = onnx_files.only_layers(model, self.layers, self.name)
         self._session = self._open()
 
     def __call__(self, pixels: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-        """The layers, in the order of `layers`, for RGB pixels (n, h, w, 3) float32, which are used up."""
+        """The layers, in the order of `layers`, for RGB pixels (n, h, w, 3) float32, which are used up.
+
+        Tokens of a vision transformer, (n, tokens, d), come as the map (n, d, rows, columns) of its patches.
+        """
+        height, width = pixels.shape[1:3]
+        return [
+            as_map(layer, height, width, self._patch, f"layer {name!r} of {self.name}") if layer.ndim == 3 else layer
+            for name, layer in zip(self.layers, self._layers(pixels), strict=True)
+        ]
+
+    @cached_property
+    def multiple(self) -> int:
+        """What the sides of a picture of any size should be multiples of: the largest stride, or the patch."""
+        height, width = self.input_size
+        shapes = [layer.shape for layer in self._layers(np.zeros((1, height, width, 3), np.float32))]
+        n_tokens = next((shape[1] for shape in shapes if len(shape) == 3), None)
+        if n_tokens is None:
+            return LARGEST_STRIDE
+        return self._patch or fitting_patch(n_tokens, height, width) or LARGEST_STRIDE
+
+    def _layers(self, pixels: NDArray[np.float32]) -> list[NDArray[np.float32]]:
         batch = self.normalisation(pixels)
         step = self._batch or len(batch)
         parts = [self._run(batch[start : start + step]) for start in range(0, len(batch), step)]

@@ -21,14 +21,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from eesvm import boxes as box_functions
 from eesvm._support.validation import InputError, check_number
-from eesvm.descriptors.backbones import Backbone
+from eesvm.descriptors.backbones import LARGEST_STRIDE, Backbone
 from eesvm.descriptors.base import Boxes, Image, Rows, check_image, check_windows, normalise_rows
 from eesvm.descriptors.pooling import integral_map, pool_windows
 from eesvm.descriptors.resampling import resample
 
 LITE_LEVELS = "head@1+stride_16@3"
 LITE_LAYER = "features"
-_MULTIPLE = 32  # of the sides of what a network sees: the largest stride
 _VERSION = 1  # to be raised when the same parameters give other numbers
 
 
@@ -44,7 +43,7 @@ class PooledCNN:
 
     Parameters
     ----------
-    backbone : whose layers are those of the levels; each must be a map (n, c, h, w).
+    backbone : whose layers are those of the levels; each must be a map (n, c, h, w), or tokens (n, t, c).
     levels : see `parse_levels`.
     size : the longer side of the image when it enters the network, in pixels; smaller images are enlarged. A network of
         fixed input size ignores it: the image is fitted into that size.
@@ -52,7 +51,7 @@ class PooledCNN:
     """
 
     def __init__(self, backbone: Backbone, levels: list[Level], size: int = 512, power: float = 0.5) -> None:
-        check_number(size, "size", minimum=_MULTIPLE, maximum=4096, integer=True)
+        check_number(size, "size", minimum=LARGEST_STRIDE, maximum=4096, integer=True)
         check_number(power, "power", above=0, maximum=1)
         self.backbone, self.levels, self.size, self.power = backbone, levels, int(size), float(power)
 
@@ -103,7 +102,8 @@ class PooledCNN:
             factor = self.size / max(height, width)
         inner_height, inner_width = (max(1, round(side * factor)) for side in (height, width))
         if not self.backbone.is_fixed:
-            out_height, out_width = (-(-side // _MULTIPLE) * _MULTIPLE for side in (inner_height, inner_width))
+            step = self.backbone.multiple
+            out_height, out_width = (-(-side // step) * step for side in (inner_height, inner_width))
         picture = np.empty((1, out_height, out_width, 3), np.float32)
         picture[:] = self.backbone.normalisation.mean
         whole = np.array([[0.0, 0.0, width, height]])
@@ -128,7 +128,7 @@ class CropCNN:
 
     Parameters
     ----------
-    backbone : with one layer: (n, d), or a map, of which the mean is taken.
+    backbone : with one layer: (n, d), or a map or tokens of patches, of which the mean is taken.
     context : pixels around the window, in the warped picture.
     batch_size : windows that go through the network together.
     """

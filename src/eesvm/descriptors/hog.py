@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm import boxes as box_functions
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 from eesvm._support.validation import check_choice, check_number
 from eesvm.descriptors.base import Boxes, Image, Rows, check_image, check_windows
 from eesvm.descriptors.pooling import integral_map, pool_windows
@@ -150,7 +150,7 @@ def normalise_cells(histograms: _Floats, out: _Floats) -> None:
                 _describe_cell(histograms[k, i, j], scales, out[k, i - 1, j - 1])
 
 
-@kernel()
+@inner()
 def _gradient(pixels: _Floats, y: int, x: int) -> tuple[float, float]:
     """Magnitude and signed orientation, from 0 to 18 for a full turn, of the colour with the steepest gradient."""
     height, width, _ = pixels.shape
@@ -164,7 +164,7 @@ def _gradient(pixels: _Floats, y: int, x: int) -> tuple[float, float]:
     return np.sqrt(best), turn if turn >= 0 else turn + _ORIENTATIONS
 
 
-@kernel()
+@inner()
 def _add_to_cells(histogram: _Floats, y: float, x: float, turn: float, magnitude: float) -> None:
     """Share a gradient at (y, x), in units of cells from the centre of the first, among the four nearest cells."""
     i, j, low = int(np.floor(y)), int(np.floor(x)), int(turn)
@@ -177,7 +177,7 @@ def _add_to_cells(histogram: _Floats, y: float, x: float, turn: float, magnitude
                 histogram[i + a, j + b, (low + 1) % _ORIENTATIONS] += share * weight
 
 
-@kernel()
+@inner()
 def _describe_cell(histogram: _Floats, scales: _Floats, out: _Floats) -> None:
     """Fills `out` (31,): signed, unsigned, and the signed ones summed for each block."""
     out[:] = 0

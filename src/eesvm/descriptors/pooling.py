@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 
 Sums = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ def pool_into(integral: Sums, windows: NDArray[np.float64], out: NDArray[np.floa
                     out[k, i, j, c] = total[c]
 
 
-@kernel()
+@inner()
 def _corner_weights(n_cells: int, start: float, stop: float, ids: NDArray[np.int64], weights: Sums) -> None:
     """Fills `ids` and `weights` (4,) with the corners of the integral whose weighted sum is the mean over a range."""
     start, stop = min(max(start, 0.0), float(n_cells)), min(max(stop, 0.0), float(n_cells))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 
 Image = NDArray[np.uint8]
 Floats = NDArray[np.float64]
@@ -52,7 +52,7 @@ def resample_into(image: Image, boxes: Floats, fill: Floats, extend: bool, out: 
                     _mix_pixels(row, 3 * (first_column[x] - left), column_weights[x], out[k, y, x])
 
 
-@kernel()
+@inner()
 def axis_weights(n_source: int, start: float, stop: float, n_target: int, extend: bool) -> tuple[Any, Any]:
     """For every target pixel its first source pixel, -1 where it lies outside, and the weights from there on."""
     scale = (stop - start) / n_target
@@ -77,7 +77,7 @@ def axis_weights(n_source: int, start: float, stop: float, n_target: int, extend
     return first, weights
 
 
-@kernel()
+@inner()
 def _needed(first: NDArray[np.int64], n_taps: int, n_source: int) -> tuple[int, int]:
     """The range of source pixels that any target pixel asks for."""
     low, high = n_source, 0
@@ -87,7 +87,7 @@ def _needed(first: NDArray[np.int64], n_taps: int, n_source: int) -> tuple[int, 
     return min(low, n_source), max(min(high, n_source), min(low, n_source))
 
 
-@kernel()
+@inner()
 def _mix_rows(flat: Image, first: int, weights: Pixels, left: int, row: Pixels) -> None:
     """Fills `row` with the weighted sum of rows of `flat` (h, 3 w), from column `left` on."""
     row[:] = 0
@@ -99,7 +99,7 @@ def _mix_rows(flat: Image, first: int, weights: Pixels, left: int, row: Pixels) 
                 row[x] += weight * np.float32(source[x])
 
 
-@kernel()
+@inner()
 def _mix_pixels(row: Pixels, first: int, weights: Pixels, out: Pixels) -> None:
     """Fills `out` (3,) with the weighted sum of the pixels of `row` from `first` on."""
     red, green, blue = np.float32(0), np.float32(0), np.float32(0)

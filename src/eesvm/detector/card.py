@@ -25,6 +25,7 @@ from eesvm.descriptors.base import Descriptor
 from eesvm.detector.class_calibration import JOINT, STORED_AS
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
+from eesvm.detector.suggestions import SuggestedScore
 
 FORMAT = "eesvm-model"
 FORMAT_VERSION = 2  # up to 1, the windows of selective search were OpenCV's
@@ -39,6 +40,7 @@ def card(
     descriptor: Descriptor,
     inputs: Mapping[str, Any],
     digests: Mapping[str, str],
+    suggested: Mapping[str, SuggestedScore | None],
 ) -> dict[str, Any]:
     """The content of `model.json`."""
     plain = descriptor.descriptor if isinstance(descriptor, Transformed) else descriptor
@@ -56,13 +58,13 @@ def card(
             "transforms": [f"descriptor/{'pca' if isinstance(t, PCA) else 'scaler'}.npz" for t in transforms],
         },
         "inputs": dict(inputs),
-        "classes": [_class_entry(one, folders[one.class_name]) for one in classes],
+        "classes": [_class_entry(one, folders[one.class_name], suggested.get(one.class_name)) for one in classes],
         "files": dict(sorted(digests.items())),
     }
 
 
-def _class_entry(model: ClassModel, folder: str) -> dict[str, Any]:
-    entry = {
+def _class_entry(model: ClassModel, folder: str, suggested: SuggestedScore | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {
         "name": model.class_name,
         "folder": folder,
         "n_exemplars": model.n_exemplars,
@@ -74,6 +76,8 @@ def _class_entry(model: ClassModel, folder: str) -> dict[str, Any]:
     shrinkage = {name: one.left_out_.as_dict() for name, one in _shrunken(model)}
     if shrinkage:
         entry["shrinkage"] = shrinkage
+    if suggested is not None:
+        entry["suggested_score"] = suggested.as_dict()
     joint = model.calibrators.get(JOINT)
     if isinstance(joint, JointCalibrator):
         result = joint.result_
@@ -119,6 +123,8 @@ def page(content: Mapping[str, Any]) -> str:
         "",
         *_search_text(calibration, content["classes"]),
         *_shrinkage_text(calibration, content["classes"]),
+        *_suggestion_text(content["classes"]),
+        *_changes_text(inputs),
         *_roles_text(inputs, content["classes"]),
         "## How it was made",
         "",
@@ -158,7 +164,9 @@ def _boxes_text(detection: Mapping[str, Any], classes: Sequence[Mapping[str, Any
         return "boxes as they are proposed"
     some = "" if len(left) == len(classes) else f" in {len(left)} of the classes"
     gone = 100 - 100 * np.mean(left)
-    return f"boxes moved by regression{some} (on training images left out, {gone:.0f} % of their squared error is gone)"
+    return (
+        f"boxes moved by regression{some} (on training images left out, {gone:.0f} % of their squared error is removed)"
+    )
 
 
 def _pooling_text(n_best: int) -> str:
@@ -175,11 +183,12 @@ def _search_text(calibration: Mapping[str, Any], classes: Sequence[Mapping[str, 
     without = " without the exemplars of the same image" if across else ""
     if across and others:
         without += f" (those of {enumeration(others)} with them: all objects of such a class are in one image)"
-    part = "" if calibration.get("shrink") is not None else ", and take no part in detection"
+    part = "" if calibration.get("shrink") is not None else "; they take no part in detection"
     return [
         "False positives are training windows that the joint thresholds accept while they accept "
         f"{100 * calibration['min_recall']:g} % of the positives{without}; no thresholds accept fewer than the number "
-        f"beside it. Redundant exemplars accept no positive{part}.",
+        "beside it. Redundant exemplars have no threshold and accept nothing: the positives are accepted without "
+        f"them{part}.",
         "",
     ]
 
@@ -211,6 +220,32 @@ def _shrinkage_cells(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _suggestion_text(classes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """From which score on detections are worth showing."""
+    found = [(entry["name"], entry["suggested_score"]) for entry in classes if entry.get("suggested_score")]
+    if not found:
+        return []
+    rows = [
+        [name, f"{one['score']:.3g}", *(f"{100 * one[what]:.0f} %" for what in ("precision", "recall"))]
+        for name, one in found
+    ]
+    return [
+        "Detections are worth showing from these scores on (`eesvm detect --score auto`): there F1 is best in training "
+        "images, each without the exemplars of its own objects. New images will do somewhat worse.",
+        "",
+        markdown_table(["class", "score", "precision", "recall"], rows),
+        "",
+    ]
+
+
+def _changes_text(inputs: Mapping[str, Any]) -> list[str]:
+    """What was added and dropped after training."""
+    changes = inputs.get("changes")
+    if not isinstance(changes, list) or not changes:
+        return []
+    return ["## What was changed after training", "", *(f"- {change['text']}" for change in changes), ""]
+
+
 def _roles_text(inputs: Mapping[str, Any], classes: Sequence[Mapping[str, Any]]) -> list[str]:
     """Which images the network, the exemplars and the test are from, where that is known."""
     roles = inputs.get("roles")
@@ -230,7 +265,8 @@ def _descriptor_text(options: Mapping[str, Any], dimension: int) -> str:
 
 
 def _training_text(options: Mapping[str, Any]) -> str:
+    mirror = ", each object and its mirror image" if options.get("mirror") else ""
     if options["trainer"] == "lda":
-        return "LDA"
+        return f"LDA{mirror}"
     prior = "no prior" if options["prior"] is None else f"prior: {options['prior']}"
-    return f"{options['loss']}, C {options['C']:g}, positive weight {options['positive_weight']:g}, {prior}"
+    return f"{options['loss']}, C {options['C']:g}, positive weight {options['positive_weight']:g}, {prior}{mirror}"

@@ -3,11 +3,12 @@
 In: `CalibrationScores`, options, names. Out: fitted calibrators; and for the scores of new windows one score and one
 winning exemplar each (equation 1 of the paper; with `pooling` the mean of the few best calibrated scores, while the
 winner stays the best). "joint" and "joint-sigmoid" are one search, of which the first uses the thresholds alone.
-Redundant exemplars, which accept no positive under the joint thresholds, are left out there.
+Redundant exemplars, which have no threshold and accept nothing, are left out there.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,6 +59,7 @@ def calibrate_class(
     random_state: int = 0,
     n_jobs: int | None = None,
     progress: ProgressCallback | None = None,
+    start: FloatArray | None = None,
 ) -> dict[str, ScoreCalibrator]:
     """Fitted calibrators by the names they are kept under (see `stored_names`).
 
@@ -74,6 +76,7 @@ def calibrate_class(
     random_state : seeds the search and all that is drawn.
     n_jobs : threads; the result does not depend on it, unless `options.time_limit` ends the search.
     progress : called with a `Progress` during the search of the joint calibration.
+    start : (E,) thresholds that this search begins with, see `solve`.
     """
     options = CalibrationOptions() if options is None else options
     # Other options of detection are those of the preset: another suppression is no reason to calibrate anew.
@@ -81,7 +84,7 @@ def calibrate_class(
     fitted: dict[str, ScoreCalibrator] = {}
     for name in stored_names(names):
         check_choice(name, "calibrator", CALIBRATORS)
-        calibrator = _fit(name, scores, options, random_state, n_jobs, progress)
+        calibrator = _fit(name, scores, options, random_state, n_jobs, progress, start)
         if options.shrink is not None and can_shrink(calibrator):
             _draw_together(name, calibrator, scores, options, detection, random_state, n_jobs)
         fitted[name] = calibrator
@@ -121,10 +124,11 @@ def _fit(
     random_state: int,
     n_jobs: int | None,
     progress: ProgressCallback | None,
+    start: FloatArray | None = None,
 ) -> ScoreCalibrator:
     table = scores.table
     if name == JOINT:
-        return _fit_joint(scores, options, random_state, n_jobs, progress)
+        return _fit_joint(scores, options, random_state, n_jobs, progress, start)
     if name == COOCCURRENCE:
         return CooccurrenceCalibrator().fit(
             table.scores,
@@ -183,6 +187,7 @@ def _fit_joint(
     random_state: int,
     n_jobs: int | None,
     progress: ProgressCallback | None,
+    start: FloatArray | None = None,
 ) -> JointCalibrator:
     table = scores.table
     is_across = options.coverage == "across-images" and not _is_of_one_image(scores)
@@ -194,12 +199,13 @@ def _fit_joint(
         node_limit=options.node_limit,
         gap=options.gap,
         criterion=options.criterion,
+        start=start,
         progress=progress,
         random_state=random_state,
         n_jobs=n_jobs,
     )
     fit_table(table, calibrator, across_groups=is_across)
-    calibrator.set_params(progress=None, n_jobs=None)
+    calibrator.set_params(progress=None, n_jobs=None, start=None)
     if calibrator.result_.status == "feasible" and options.method != "greedy":
         raise KeyboardInterrupt
     return calibrator
@@ -278,6 +284,19 @@ def score_rule(name: str, fitted: Mapping[str, ScoreCalibrator], n_exemplars: in
         used = np.flatnonzero(calibrator.active_)
         calibrator = restricted(calibrator, used, sigmoid=name == JOINT_SIGMOID)
     return ScoreRule(used, calibrator, pooling)
+
+
+def own_scales_only(calibrator: ScoreCalibrator) -> ScoreCalibrator:
+    """The calibrator as it is without what its scales become when they are drawn together.
+
+    Parameters
+    ----------
+    calibrator : fitted; it stays as it is.
+    """
+    alone = copy.copy(calibrator)
+    for name in ("shrunken_", "left_out_"):
+        alone.__dict__.pop(name, None)
+    return alone
 
 
 def restricted(calibrator: JointCalibrator, used: NDArray[np.intp], sigmoid: bool) -> JointCalibrator:

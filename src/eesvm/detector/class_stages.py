@@ -31,6 +31,7 @@ from eesvm.detector.class_training import (
     class_rows,
     make_trainer,
     score_class,
+    trained_class,
 )
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_table import StageProgress, TrainingWindows
@@ -97,7 +98,7 @@ class ClassStages:
         is_seen = checkpoint is not None and self.engine.sees(checkpoint.parent)
         kept = str(checkpoint.absolute()) if is_seen and checkpoint is not None else None
         table, packed = self._shared_table(windows), PackedRows.of(windows, rows)
-        single = self.engine.submit(single_task, table, packed, random_state)
+        single = self.engine.submit(single_task, table, packed, options.single_loss, random_state)
         progress = self._training_progress(name)
         pieces = [
             self.engine.submit(block_task, table, packed, options, single, blocks, n_blocks, kept, budget, progress)
@@ -116,7 +117,7 @@ class ClassStages:
         trainer = make_trainer(self.options.training, single)
         found = [task.result() for task in sent.pieces]
         fitted = trainer.join(list(chain(*found))) if isinstance(trainer, ExemplarSVMs) else found[0]
-        return TrainedClass(name, fitted, sent.instances, single, sent.n_negatives)
+        return trained_class(name, fitted, sent.instances, single, sent.n_negatives)
 
     def score(self, windows: TrainingWindows, trained: TrainedClass) -> CalibrationScores:
         """The scores that a class is calibrated on."""

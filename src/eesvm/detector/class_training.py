@@ -65,11 +65,20 @@ class TrainedClass:
     instances: tuple[Instance, ...]
     single: SingleSVM
     n_negatives: int  # windows that the exemplars were trained against
+    n_mirrored: int = 0  # the last so many exemplars are mirror images of the first, in their order
+
+    @property
+    def is_mirrored(self) -> NDArray[np.bool_]:
+        """(E,) whether an exemplar is the mirror image of its instance."""
+        return np.arange(len(self.instances)) >= len(self.instances) - self.n_mirrored
 
     @property
     def names(self) -> list[str]:
         """A name for each exemplar: its image and its place among the objects there, counted from 1 as people do."""
-        return [f"{instance.image_id}, object {instance.index + 1}" for instance in self.instances]
+        return [
+            f"{instance.image_id}, object {instance.index + 1}" + (", mirrored" if is_mirrored else "")
+            for instance, is_mirrored in zip(self.instances, self.is_mirrored.tolist(), strict=True)
+        ]
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,8 @@ class CalibrationScores:
 class ClassRows:
     """Which windows the detectors of one class are trained on, out of n."""
 
-    own: NDArray[np.int64]  # (E,) the objects
+    own: NDArray[np.int64]  # (E,) the objects, followed by their mirror images where those are exemplars, too
+    own_image: NDArray[np.int64]  # (E,) the image that each is of
     is_negative: NDArray[np.bool_]  # (n,) of the exemplars
     is_single_negative: NDArray[np.bool_]  # (n,) of the single SVM
 
@@ -139,16 +149,16 @@ def train_class(
     """
     options = TrainingOptions() if options is None else options
     chosen, instances = class_rows(windows, class_name, options, random_state)
-    single = train_single(windows.table, chosen, random_state)
+    single = train_single(windows.table, chosen, options.single_loss, random_state)
     trainer = make_trainer(options, single, checkpoint, progress, memory_budget)
     trainer.fit(*training_rows(windows.table, chosen, options.own_image))
-    return TrainedClass(class_name, trainer, instances, single, int(chosen.is_negative.sum()))
+    return trained_class(class_name, trainer, instances, single, int(chosen.is_negative.sum()))
 
 
 def class_rows(
     windows: TrainingWindows, class_name: str, options: TrainingOptions, random_state: int
 ) -> tuple[ClassRows, tuple[Instance, ...]]:
-    """What a class is trained on, and its objects; `NothingToLearnError` where that is not enough."""
+    """What a class is trained on, and its objects, each once; `NothingToLearnError` where that is not enough."""
     own, instances = windows.objects(class_name)
     if not len(own):
         raise NothingToLearnError(
@@ -162,19 +172,34 @@ def class_rows(
             f"the class {class_name!r} has no negative windows: all overlap an object by more than "
             f"{options.max_overlap:g}; images without the class would give some"
         )
-    return ClassRows(own, is_negative, is_drawn & (overlap <= options.single_max_overlap)), instances
+    images = windows.image[own]
+    if options.mirror:
+        own, images = np.concatenate([own, windows.mirror_images(own)]), np.tile(images, 2)
+    return ClassRows(own, images, is_negative, is_drawn & (overlap <= options.single_max_overlap)), instances
 
 
-def train_single(table: DescriptorTable, chosen: ClassRows, random_state: int) -> SingleSVM:
+def trained_class(
+    class_name: str,
+    exemplars: LinearExemplars,
+    objects: tuple[Instance, ...],
+    single: SingleSVM,
+    n_negatives: int,
+) -> TrainedClass:
+    """Exemplars of objects, or where there are twice as many of them of objects and their mirror images."""
+    n_mirrored = len(exemplars.coef_) - len(objects)
+    return TrainedClass(class_name, exemplars, objects + objects[:n_mirrored], single, n_negatives, n_mirrored)
+
+
+def train_single(table: DescriptorTable, chosen: ClassRows, loss: str, random_state: int) -> SingleSVM:
     """One SVM for all objects of a class."""
-    svm = LinearSVM(random_state=random_state)
+    svm = LinearSVM(loss=loss, random_state=random_state)
     svm.fit(table.descriptors[chosen.own], table.rows(chosen.is_single_negative))
     return SingleSVM(svm.coef_, float(np.float32(svm.intercept_)))
 
 
 def training_rows(table: DescriptorTable, chosen: ClassRows, own_image: bool) -> tuple[Any, ...]:
     """What a trainer of exemplars is fitted to: exemplars, negatives, and groups where they matter."""
-    groups = () if own_image else (table.image[chosen.own], table.image[chosen.is_negative])
+    groups = () if own_image else (chosen.own_image, table.image[chosen.is_negative])
     return table.descriptors[chosen.own], table.rows(chosen.is_negative), *groups
 
 
@@ -224,15 +249,7 @@ def score_class(
     NothingToLearnError : the class has no negative window.
     """
     options = CalibrationOptions() if options is None else options
-    labels = windows.labels(trained.class_name, options.positive_overlap, options.negative_overlap)
-    negatives = np.flatnonzero(labels == NEGATIVE)
-    n_negatives = len(negatives)
-    if options.max_negatives is not None and n_negatives > options.max_negatives:
-        random = np.random.default_rng(random_state)
-        negatives = np.sort(random.choice(negatives, options.max_negatives, replace=False))
-    if not len(negatives):
-        raise NothingToLearnError(f"the class {trained.class_name!r} has no negative windows to be calibrated on")
-    chosen = np.sort(np.concatenate([np.flatnonzero(labels == POSITIVE), negatives]))
+    chosen, labels, n_negatives = calibration_rows(windows, trained.class_name, options, random_state)
     is_chosen = np.zeros(len(windows), dtype=bool)
     is_chosen[chosen] = True
     rows = windows.rows(is_chosen)
@@ -240,7 +257,7 @@ def score_class(
     weights, biases = exemplars.coef_, exemplars.intercept_
     table = ScoreTable(
         scores=score_windows(rows, weights, biases) if score is None else score(is_chosen, weights, biases),
-        labels=(labels[chosen] == POSITIVE).astype(np.int8),
+        labels=labels,
         groups=windows.image_ids[windows.image[chosen]],
         exemplar_groups=np.array([instance.image_id for instance in trained.instances], dtype=np.str_),
         exemplar_names=trained.names,
@@ -251,6 +268,34 @@ def score_class(
     if options.shrink is not None:
         judged = judged_windows(windows, trained.class_name, exemplars, random_state)
     return CalibrationScores(table, windows.boxes[chosen], overlaps, single, n_negatives, judged)
+
+
+def calibration_rows(
+    windows: TrainingWindows, class_name: str, options: CalibrationOptions, random_state: int = 0
+) -> tuple[NDArray[np.int64], NDArray[np.int8], int]:
+    """Which windows a class is calibrated on, their labels 0 and 1, and how many negatives there are in all.
+
+    Parameters
+    ----------
+    windows : of the training images.
+    class_name : the class.
+    options : of the calibration.
+    random_state : seeds the draw of negatives.
+
+    Raises
+    ------
+    NothingToLearnError : the class has no negative window.
+    """
+    labels = windows.labels(class_name, options.positive_overlap, options.negative_overlap)
+    negatives = np.flatnonzero(labels == NEGATIVE)
+    n_negatives = len(negatives)
+    if options.max_negatives is not None and n_negatives > options.max_negatives:
+        random = np.random.default_rng(random_state)
+        negatives = np.sort(random.choice(negatives, options.max_negatives, replace=False))
+    if not len(negatives):
+        raise NothingToLearnError(f"the class {class_name!r} has no negative windows to be calibrated on")
+    chosen = np.sort(np.concatenate([np.flatnonzero(labels == POSITIVE), negatives]))
+    return chosen, (labels[chosen] == POSITIVE).astype(np.int8), n_negatives
 
 
 def n_scored(windows: TrainingWindows, class_name: str, options: CalibrationOptions) -> int:

@@ -26,9 +26,12 @@ from eesvm._support.validation import InputError, NotFittedInputError
 from eesvm.descriptors import DescriptorCache, describe_dataset
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector.class_calibration import check_calibrators
-from eesvm.detector.files import LoadedModel, load_model, save_model
+from eesvm.detector.files import LoadedModel, load_model, replace_model, save_model
+from eesvm.detector.growing import Growth, add_exemplars, drop_exemplars
+from eesvm.detector.grown_class import Rejected
 from eesvm.detector.model import Ensemble, score_image
 from eesvm.detector.options import PRESETS, DetectorOptions
+from eesvm.detector.suggestions import suggest_score
 from eesvm.detector.training_run import TrainingRun
 from eesvm.detector.training_table import StageProgress, propose_windows
 from eesvm.images.files import image_size, read_image
@@ -121,6 +124,57 @@ class ExemplarDetector(BaseEstimator):
         self.inputs_ = run.inputs
         return self
 
+    def partial_fit(
+        self,
+        dataset: Dataset,
+        classes: Iterable[str] | None = None,
+        *,
+        rejected: Rejected | None = None,
+        time_limit: float | None = None,
+        cache: DescriptorCache | None = None,
+        progress: StageProgress | None = None,
+    ) -> Self:
+        """Take on the objects of a dataset as further exemplars, against the negatives that the model keeps.
+
+        Exemplars there are keep their weights and numbers within their class; `changes_` says what happened. An
+        unfitted detector is fitted.
+
+        Parameters
+        ----------
+        dataset, classes, rejected, time_limit, cache, progress : see `add_exemplars`.
+        """
+        if not hasattr(self, "models_"):
+            return self.fit(dataset, classes, cache=cache, progress=progress)
+        problems: list[Problem] = []
+        growth = add_exemplars(
+            self.as_loaded(),
+            dataset,
+            classes,
+            rejected=rejected,
+            time_limit=time_limit,
+            cache=cache,
+            progress=progress,
+            problems=problems,
+        )
+        self.problems_ = tuple(problems)
+        return self._take(growth)
+
+    def drop(self, exemplars: Iterable[int], *, time_limit: float | None = None) -> Self:
+        """Let exemplars go, by their places in `exemplars_`, and calibrate their classes again.
+
+        Parameters
+        ----------
+        exemplars, time_limit : see `drop_exemplars`.
+        """
+        self._check_fitted()
+        return self._take(drop_exemplars(self.as_loaded(), exemplars, time_limit=time_limit))
+
+    def _take(self, growth: Growth) -> Self:
+        self.models_ = list(growth.model.classes)
+        self.classes_ = tuple(one.class_name for one in self.models_)
+        self.inputs_, self.changes_ = dict(growth.model.inputs), growth
+        return self
+
     @property
     def exemplars_(self) -> tuple[ExemplarAnnotation, ...]:
         """`ExemplarAnnotation` of every exemplar, class by class."""
@@ -200,6 +254,31 @@ class ExemplarDetector(BaseEstimator):
             seconds["scores and suppression"] += time.perf_counter() - started
             yield detections
 
+    def suggested_scores(self, calibrator: str | None = None, precision: float | None = None) -> dict[str, float]:
+        """From which score on detections of each class are worth showing, by training images: see `suggest_score`.
+
+        `found.at_least(detector.suggested_scores())` are those detections; a class about which training images say
+        nothing is not there, and keeps all.
+
+        Parameters
+        ----------
+        calibrator : that `detect` is called with. Default: that of the options.
+        precision : that is asked for. Default: the scores with the best F1.
+
+        Raises
+        ------
+        InputError : the model says nothing about any class, or no score of a class has the precision.
+        """
+        self._check_fitted()
+        options = self.checked_options()
+        found = {one.class_name: suggest_score(one, options, calibrator, precision) for one in self.models_}
+        scores = {name: one.score for name, one in found.items() if one is not None}
+        if not scores:
+            is_old = all(one.read_kept is None for one in self.models_)
+            why = "it keeps no windows of its training images" if is_old else "they say nothing about its classes"
+            raise InputError(f"the model cannot suggest scores: {why}")
+        return scores
+
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the model folder, whole or not at all.
 
@@ -210,6 +289,16 @@ class ExemplarDetector(BaseEstimator):
         """
         self._check_fitted()
         save_model(folder, self.as_loaded(), overwrite)
+
+    def replace(self, folder: str | os.PathLike[str]) -> None:
+        """Put this model in the place of the one in a folder; an interruption leaves the one that is there whole.
+
+        Parameters
+        ----------
+        folder : of a model.
+        """
+        self._check_fitted()
+        replace_model(folder, self.as_loaded())
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:

@@ -6,6 +6,7 @@
     classes/NAME/exemplars.safetensors, single_svm.safetensors, annotations.safetensors, boxes.safetensors
     classes/NAME/scores.npz, windows.safetensors         what calibrators are fitted from
     classes/NAME/joint/calibration.json, certificate.npz, and sigmoid.safetensors, cooccurrence.json, ...
+    classes/NAME/kept.safetensors     what the class can grow from, see `kept_windows`
     classes/NAME/judged.safetensors, shrunken-joint.safetensors, ...     see `shrinkage_files`
     classes/NAME/joint/search.json    how long the search took; not hashed, so that equal models have equal cards
 
@@ -31,7 +32,7 @@ import numpy as np
 
 from eesvm._support.digests import file_digest
 from eesvm._support.documents import Document
-from eesvm._support.files import atomic_folder
+from eesvm._support.files import atomic_folder, replaced_folder
 from eesvm._support.tensors import check_shapes, read_arrays, write_arrays
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
@@ -49,6 +50,7 @@ from eesvm.detector.box_regression import BoxRegressor
 from eesvm.detector.card import FORMAT, FORMAT_VERSION, card, write_card
 from eesvm.detector.class_calibration import COOCCURRENCE, JOINT, STORED_AS
 from eesvm.detector.class_training import CalibrationScores, SingleSVM
+from eesvm.detector.kept_windows import KEPT_NAME, KeptWindows, read_kept, write_kept
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.shrinkage_files import (
@@ -59,6 +61,7 @@ from eesvm.detector.shrinkage_files import (
     write_judged,
     write_shrunken,
 )
+from eesvm.detector.suggestions import suggest_score
 from eesvm.detector.training_descriptor import plain_descriptor
 from eesvm.exemplars.files import ExemplarIdentity, load_exemplars, save_exemplars
 from eesvm.structures import ExemplarAnnotation
@@ -71,6 +74,7 @@ _F32, _F64, _I64 = np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64
 _MAX_CARD = 1 << 28  # bytes
 _CALIBRATOR_FILES = {JOINT: f"{JOINT}/calibration.json", COOCCURRENCE: f"{COOCCURRENCE}.json"}  # others: safetensors
 _CERTIFICATE = "certificate.npz"
+_BESIDES = (CARD_NAME, "MODEL.md", "run.json", SEARCH_NAME, ".eesvm-output")  # files of a model that have no hash in it
 _KINDS: dict[str, type[PCA] | type[MeanNormScaler]] = {"pca": PCA, "scaler": MeanNormScaler}
 
 
@@ -87,23 +91,49 @@ class LoadedModel:
 def save_model(folder: str | os.PathLike[str], model: LoadedModel, overwrite: bool = False) -> None:
     """Write a model folder, whole or not at all."""
     with atomic_folder(folder, overwrite) as root:
-        descriptor = model.open_descriptor()
-        files = write_descriptor(root, descriptor)
-        for one in model.classes:
-            files += write_training(root, one, descriptor)
-            files += write_regressor(root, one.class_name, one.regressor)
-            if one.read_scores is not None:
-                files += write_scores(root, one.class_name, one.read_scores())
-            for name, calibrator in one.calibrators.items():
-                files += write_calibrator(root, one.class_name, name, calibrator, one.read_certificate)
-        finish_model(root, model, {name: file_digest(root / name) for name in files})
+        write_model(root, model)
+
+
+def replace_model(folder: str | os.PathLike[str], model: LoadedModel) -> None:
+    """Put a model in the place of the one in a folder; an interruption leaves the one that is there whole."""
+    stranger = _stranger(Path(folder), read_card(Path(folder))["files"])
+    if stranger is not None:
+        raise InputError(f"{folder} is not replaced: it holds {stranger}, which is no part of the model")
+    with replaced_folder(folder) as root:
+        write_model(root, model)
+
+
+def _stranger(root: Path, names: Mapping[str, Any]) -> str | None:
+    """The first file in a model folder that nobody of us has put there."""
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root).as_posix()
+        if path.is_file() and name not in names and path.name not in _BESIDES and not name.startswith("checkpoints/"):
+            return name
+    return None
+
+
+def write_model(root: Path, model: LoadedModel) -> None:
+    """Write all files of a model into an empty folder."""
+    descriptor = model.open_descriptor()
+    files = write_descriptor(root, descriptor)
+    for one in model.classes:
+        files += write_training(root, one, descriptor)
+        files += write_regressor(root, one.class_name, one.regressor)
+        if one.read_scores is not None:
+            files += write_scores(root, one.class_name, one.read_scores())
+        if one.read_kept is not None:
+            files += write_kept_windows(root, one.class_name, one.read_kept())
+        for name, calibrator in one.calibrators.items():
+            files += write_calibrator(root, one.class_name, name, calibrator, one.read_certificate)
+    finish_model(root, model, {name: file_digest(root / name) for name in files})
 
 
 def finish_model(root: Path, model: LoadedModel, digests: Mapping[str, str]) -> None:
     """Write the card, which makes the folder a model."""
     descriptor = model.open_descriptor()
     folders = {one.class_name: f"classes/{class_folder(one.class_name)}" for one in model.classes}
-    content = card(model.options, model.classes, folders, descriptor, model.inputs, without_times(digests))
+    suggested = {one.class_name: suggest_score(one, model.options) for one in model.classes}
+    content = card(model.options, model.classes, folders, descriptor, model.inputs, without_times(digests), suggested)
     write_card(root, content)
 
 
@@ -124,6 +154,11 @@ def load_model(folder: str | os.PathLike[str]) -> LoadedModel:
     names = [one.class_name for one in classes]
     if not names or len(set(names)) < len(names):
         reader.fail("classes", "must name at least one class, and none twice")
+    changes = content["inputs"].get("changes", [])
+    if not isinstance(changes, list) or not all(
+        isinstance(c, dict) and isinstance(c.get("text"), str) for c in changes
+    ):
+        reader.fail("inputs.changes", "must be a list of objects with a text each")
     open_descriptor = partial(_open_descriptor, root / CARD_NAME, options, transforms, content["descriptor"])
     return LoadedModel(options, classes, content["inputs"], open_descriptor)
 
@@ -285,6 +320,13 @@ def read_scores(root: Path, class_name: str) -> CalibrationScores:
     return CalibrationScores(table, arrays["boxes"], arrays["overlaps"], arrays["single"], n_negatives, judged)
 
 
+def write_kept_windows(root: Path, class_name: str, kept: KeptWindows) -> list[str]:
+    """What the class can grow from."""
+    file = _made(root, f"classes/{class_folder(class_name)}/{KEPT_NAME}")
+    write_kept(root / file, kept)
+    return [file]
+
+
 def write_calibrator(
     root: Path,
     class_name: str,
@@ -394,7 +436,7 @@ class _Reader(Document):
         if self.content["format_version"] == 1:
             options = _with_opencv_windows(options)
         with self.usable("options"):
-            return DetectorOptions.make(config=options)
+            return DetectorOptions.make(config=_as_trained(options))
 
     def transforms(self) -> list[PCA | MeanNormScaler]:
         names = self.content["descriptor"].get("transforms")
@@ -440,6 +482,8 @@ class _Reader(Document):
             model.calibrators[stored] = read_calibrator(self.root, name, stored, model.n_exemplars)
         if f"{folder}/scores.npz" in self.content["files"]:
             model.read_scores = partial(self.scores, name, folder)
+        if f"{folder}/{KEPT_NAME}" in self.content["files"]:
+            model.read_kept = partial(self.kept, f"{folder}/{KEPT_NAME}", dimension)
         if f"{folder}/{JOINT}/{_CERTIFICATE}" in self.content["files"]:
             model.read_certificate = partial(self.certificate, f"{folder}/{JOINT}/{_CERTIFICATE}")
         model.facts = entry.get("facts", {})
@@ -451,8 +495,18 @@ class _Reader(Document):
         self.check_if_there(f"{folder}/{JUDGED_NAME}")
         return read_scores(self.root, class_name)
 
+    def kept(self, file: str, dimension: int) -> KeptWindows:
+        return read_kept(self.check(file), dimension)
+
     def certificate(self, file: str) -> Certificate:
         return load_certificate(self.check(file))
+
+
+def _as_trained(options: dict[str, Any]) -> dict[str, Any]:
+    """Options that a model of before they existed does not state, as they were then."""
+    before = {"training": {"single_loss": "hinge"}, "calibration": {"shrink": None}}
+    given = {group: options.get(group, {}) for group in before}
+    return options | {group: before[group] | own for group, own in given.items() if isinstance(own, dict)}
 
 
 def _with_opencv_windows(options: dict[str, Any]) -> dict[str, Any]:
@@ -481,7 +535,8 @@ def _transforms_of(descriptor: Descriptor) -> Sequence[PCA | MeanNormScaler]:
 
 def _identity(annotation: ExemplarAnnotation) -> ExemplarIdentity:
     x1, y1, x2, y2 = (float(value) for value in annotation.box)
-    return ExemplarIdentity(annotation.image_id, (x1, y1, x2, y2), annotation.class_name, annotation.index)
+    metadata = {"mirrored": True} if annotation.is_mirrored else {}
+    return ExemplarIdentity(annotation.image_id, (x1, y1, x2, y2), annotation.class_name, annotation.index, metadata)
 
 
 def _made(root: Path, name: str) -> str:

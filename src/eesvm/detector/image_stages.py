@@ -24,7 +24,13 @@ from eesvm.descriptors.backbones import Backbone
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_descriptor import fit_descriptor, sample_windows
-from eesvm.detector.training_table import StageProgress, TrainingWindows, describe_windows, propose_windows
+from eesvm.detector.training_table import (
+    StageProgress,
+    TrainingWindows,
+    describe_windows,
+    mirrored_objects,
+    propose_windows,
+)
 from eesvm.detector.training_tasks import (
     Filled,
     MissingError,
@@ -103,14 +109,17 @@ class ImageStages:
         """The plain descriptor, scaled and reduced as the options say."""
         wanted = self.options.descriptor
         if wanted.n_components is not None or wanted.mean_norm is not None:
-            self._fill_descriptors("scaling", sample_windows(proposals, self.options.random_state), plain)
+            self._fill_descriptors("scaling", self.dataset, sample_windows(proposals, self.options.random_state), plain)
         return fit_descriptor(
             self.dataset, proposals, self.options, plain=plain, cache=self.cache, progress=self._progress
         )
 
     def describe(self, proposals: Sequence[Windows], descriptor: Descriptor) -> TrainingWindows:
         """The table of described windows."""
-        self._fill_descriptors("descriptors", proposals, descriptor)
+        self._fill_descriptors("descriptors", self.dataset, proposals, descriptor)
+        mirror = self.options.training.mirror
+        if mirror:
+            self._fill_descriptors("mirror images", *mirrored_objects(self.dataset, proposals), descriptor)
         return describe_windows(
             self.dataset,
             proposals,
@@ -118,12 +127,15 @@ class ImageStages:
             cache=self.cache,
             progress=self._progress,
             problems=self._problems,
+            mirror=mirror,
             **({} if self._memory is None else {"memory": self._memory.descriptors}),
         )
 
-    def _fill_descriptors(self, stage: str, windows: Sequence[Windows], descriptor: Descriptor) -> None:
+    def _fill_descriptors(
+        self, stage: str, images: Sequence[ImageRecord], windows: Sequence[Windows], descriptor: Descriptor
+    ) -> None:
         """Descriptors of these windows, into the cache."""
-        records = {record.image_id: record for record in self.dataset}
+        records = {record.image_id: record for record in images}
         work = [(_plain_record(records[item.image_id]), item) for item in windows]
         handle = self.engine.share(_with_threads(descriptor, self.engine.task_threads))
         self._fill(stage, work, partial(_describe_from, descriptor), descriptors_task, handle)
@@ -187,7 +199,7 @@ def _plain_record(record: ImageRecord) -> ImageRecord:
 
 
 def _with_threads(descriptor: Descriptor, n_threads: int | None) -> Descriptor:
-    """The same descriptor, with so many threads for its network where it has one; numbers do not depend on them."""
+    """The same descriptor, with a number of threads for its network where it has one; numbers do not depend on them."""
     if isinstance(descriptor, Transformed):
         changed = copy.copy(descriptor)
         changed.descriptor = _with_threads(descriptor.descriptor, n_threads)

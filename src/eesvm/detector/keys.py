@@ -40,8 +40,10 @@ class TrainingKeys:
 
     def training(self, class_name: str) -> PartKey:
         """Exemplars: all annotations, as the ground truth of every class is among the windows."""
-        found = self.fingerprint.annotations
-        key = digest([self.descriptor().key, found, class_name, vars(self.options.training)])
+        found, options = self.fingerprint.annotations, dict(vars(self.options.training))
+        if not options["mirror"]:  # as before there was such an option
+            del options["mirror"]
+        key = digest([self.descriptor().key, found, class_name, options])
         return _of_class(class_name, "training", key)
 
     def boxes(self, class_name: str) -> PartKey:
@@ -57,6 +59,10 @@ class TrainingKeys:
             options["judged"] = True
         return _of_class(class_name, "scores", digest([self.training(class_name).key, options]))
 
+    def kept(self, class_name: str) -> PartKey:
+        """Windows that the class can grow from: those of the table, and others of the same images."""
+        return _of_class(class_name, "kept windows", digest([self.scores(class_name).key, "kept windows"]))
+
     def calibration(self, class_name: str, stored: str) -> PartKey:
         """A calibrator: what it reads of the options."""
         options = {name: value for name, value in vars(self.options.calibration).items() if name != "calibrator"}
@@ -71,7 +77,7 @@ class TrainingKeys:
         """All parts of a class, in the order in which they are made."""
         boxes = [self.boxes(class_name)] if self.options.detection.box_regression else []
         calibrations = [self.calibration(class_name, stored) for stored in calibrators]
-        return [self.training(class_name), *boxes, self.scores(class_name), *calibrations]
+        return [self.training(class_name), *boxes, self.scores(class_name), self.kept(class_name), *calibrations]
 
 
 def _of_class(class_name: str, kind: str, key: str) -> PartKey:

@@ -44,6 +44,7 @@ class JudgedWindows:
     objects: F64  # (m, 4) boxes of the class
     object_image: NDArray[np.int64]  # (m,)
     is_ignored: NDArray[np.bool_]  # (m,) difficult objects and groups, which need not be found
+    rows: NDArray[np.int64] | None = None  # (n,) where they stand among the training windows, where those are at hand
 
     @property
     def n_images(self) -> int:
@@ -97,7 +98,7 @@ def judged_windows(
     """
     chosen, weights = _drawn(windows, class_name, random_state)
     parts = [_image_windows(windows, int(k), exemplars) for k in chosen]
-    names = windows.image_ids[chosen]
+    names, rows = windows.image_ids[chosen], np.concatenate([own for _, own in parts])
     objects = [
         (number, instance)
         for number, k in enumerate(chosen.tolist())
@@ -106,13 +107,14 @@ def judged_windows(
     ]
     return JudgedWindows(
         scores=np.concatenate([scores for scores, _ in parts]),
-        boxes=np.concatenate([boxes for _, boxes in parts]),
-        image=np.repeat(np.arange(len(chosen)), [len(boxes) for _, boxes in parts]),
+        boxes=windows.boxes[rows],
+        image=np.repeat(np.arange(len(chosen)), [len(own) for _, own in parts]),
         image_ids=names,
         weights=weights,
         objects=np.array([instance.box for _, instance in objects], dtype=np.float64).reshape(-1, 4),
         object_image=np.array([number for number, _ in objects], dtype=np.int64),
         is_ignored=np.array([one.is_difficult or one.is_crowd for _, one in objects], dtype=bool),
+        rows=rows,
     )
 
 
@@ -127,13 +129,13 @@ def _drawn(windows: TrainingWindows, class_name: str, random_state: int) -> tupl
     return chosen, np.array([shares[bool(kind)] for kind in has[chosen]])
 
 
-def _image_windows(windows: TrainingWindows, k: int, exemplars: LinearExemplars) -> tuple[F32, F64]:
-    """Scores and boxes of the windows of an image that may be detected."""
+def _image_windows(windows: TrainingWindows, k: int, exemplars: LinearExemplars) -> tuple[F32, NDArray[np.int64]]:
+    """Scores and rows of the windows of an image that may be detected."""
     rows = np.arange(windows.starts[k], windows.starts[k + 1])
     rows = rows[windows.instance[rows] < 0]
     scores = score_windows(windows.descriptors[rows], exemplars.coef_, exemplars.intercept_)
     kept = np.sort(np.unique(np.concatenate([_best(scores), _best(_standardised(scores))]))) if len(rows) else rows
-    return scores[kept], windows.boxes[rows[kept]] if len(rows) else np.empty((0, 4))
+    return scores[kept], rows[kept]
 
 
 def _standardised(scores: F32) -> F32:

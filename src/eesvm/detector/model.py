@@ -21,6 +21,7 @@ from eesvm.calibration.certificate import Certificate
 from eesvm.detector.box_regression import BoxRegressor
 from eesvm.detector.class_calibration import SINGLE_SVM, STORED_AS, ScoreRule, calibrate_class, score_rule
 from eesvm.detector.class_training import CalibrationScores, SingleSVM
+from eesvm.detector.kept_windows import KeptWindows
 from eesvm.detector.options import CALIBRATORS, DetectionOptions, DetectorOptions
 from eesvm.exemplars.scoring import score_windows
 from eesvm.exemplars.svms import LinearExemplars
@@ -40,6 +41,7 @@ class ClassModel:
     calibrators: dict[str, ScoreCalibrator] = field(default_factory=dict)
     regressor: BoxRegressor | None = None  # None: its boxes stay as they are proposed
     read_scores: Callable[[], CalibrationScores] | None = field(default=None, repr=False)  # reads them when needed
+    read_kept: Callable[[], KeptWindows] | None = field(default=None, repr=False)  # windows that it can grow from
     # The proof of the joint thresholds, where they came from files: it is large, and only needed to be written again.
     read_certificate: Callable[[], Certificate] | None = field(default=None, repr=False)
     facts: dict[str, Any] = field(default_factory=dict)  # for the card: counts

@@ -41,19 +41,22 @@ DESCRIPTORS = ("cnn", "hog")
 # C = 1e-4 tells exemplars of one class apart where descriptors have a length of about 200. The PCA is ours: descriptors
 # of the stock network are never negative, and unless they are centred exemplars find next to nothing. "default":
 # exemplars that bend the direction of their class, thresholds that have to hold for images other than the exemplar's
-# own, a score that several exemplars agree on, and boxes that are moved towards the object.
+# own, scales that are an exemplar's own only as far as images left out support it, a score that several exemplars agree
+# on, and boxes that are moved towards the object.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
         "descriptor.n_components": 256,
         "descriptor.mean_norm": 20.0,
         "training.loss": "squared_hinge",
-        "training.C": 1e-3,
+        "training.C": 1e-4,
         "training.positive_weight": 50.0,
         "training.prior": "class",
+        "training.single_loss": "squared_hinge",
+        "training.mirror": False,
         "calibration.calibrator": "joint-sigmoid",
         "calibration.coverage": "across-images",
         "calibration.min_recall": 1.0,
-        "calibration.shrink": None,
+        "calibration.shrink": "auto",
         "detection.pooling": 5,
         "detection.box_regression": True,
     },
@@ -64,6 +67,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training.C": 1e-4,
         "training.positive_weight": 50.0,
         "training.prior": None,
+        "training.single_loss": "hinge",
+        "training.mirror": False,
         "calibration.calibrator": "joint-sigmoid",
         "calibration.coverage": "own-image",
         "calibration.min_recall": 1.0,
@@ -124,12 +129,15 @@ class TrainingOptions:
     prior: str | None = _preset("training.prior")  # "class": exemplars bend the single SVM of their class
     max_overlap: float = 0.2  # IoU up to which a window beside an object of the class is a negative
     single_max_overlap: float = 0.3  # the same for the single SVM, as in R-CNN
+    single_loss: str = _preset("training.single_loss")  # of the single SVM, which is also the prior; R-CNN's: the hinge
     max_images: int | None = 2000  # random images that negatives come from; None: all
     own_image: bool = True  # whether an exemplar's own image gives negatives, too
+    mirror: bool = _preset("training.mirror")  # whether the mirror image of each object is an exemplar, too
 
     def __post_init__(self) -> None:
         check_choice(self.trainer, "training.trainer", TRAINERS)
         check_choice(self.loss, "training.loss", LOSSES)
+        check_choice(self.single_loss, "training.single_loss", LOSSES)
         check_number(self.C, "training.C", above=0)
         check_number(self.positive_weight, "training.positive_weight", above=0)
         check_choice(self.prior, "training.prior", PRIORS)
@@ -137,6 +145,7 @@ class TrainingOptions:
         check_number(self.single_max_overlap, "training.single_max_overlap", minimum=0, maximum=1)
         _check_optional(self.max_images, "training.max_images", minimum=1, integer=True)
         check_choice(self.own_image, "training.own_image", (True, False))
+        check_choice(self.mirror, "training.mirror", (True, False))
         if self.prior is not None and self.trainer == "lda":
             raise InputError("`training.prior` must be none with the trainer lda, which has no prior")
 

@@ -49,7 +49,7 @@ def write_judged(file: Path, judged: JudgedWindows) -> None:
 
 
 def read_judged(file: Path, n_exemplars: int) -> JudgedWindows:
-    """What `write_judged` wrote, for so many exemplars."""
+    """What `write_judged` wrote, for `n_exemplars` exemplars."""
     arrays, metadata = read_arrays(file, _JUDGED, _VERSION, _TABLES)
     names = Document(file).parse("images", metadata.get("images", ""))
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -71,7 +71,7 @@ def write_shrunken(file: Path, shrunken: ShrunkenCalibrator, found: LeftOut) -> 
 
 
 def read_shrunken(file: Path, n_exemplars: int) -> tuple[ShrunkenCalibrator, LeftOut]:
-    """What `write_shrunken` wrote, for so many exemplars."""
+    """What `write_shrunken` wrote, for `n_exemplars` exemplars."""
     arrays, metadata = read_arrays(file, _SHRUNKEN, _VERSION, {"slopes": _F64, "offsets": _F64})
     check_shapes(file, arrays, {"slopes": (n_exemplars,), "offsets": (n_exemplars,)})
     if not (

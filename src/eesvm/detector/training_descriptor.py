@@ -47,8 +47,8 @@ def training_windows(
     Parameters
     ----------
     dataset : images with their annotated objects.
-    options : of the detector; those of windows and descriptor count, `random_state` and `n_jobs`. Default: the default
-        preset.
+    options : of the detector; those of windows and descriptor count, `training.mirror`, `random_state` and `n_jobs`.
+        Default: the default preset.
     cache : where windows and descriptors are kept, and taken from.
     descriptor : a descriptor that is ready; default: `fit_descriptor` makes one.
     progress : called with a stage, "windows", "scaling" or "descriptors", images done, and their number.
@@ -60,7 +60,15 @@ def training_windows(
         raise InputError("none of the images can be read: there is nothing to train on")
     if descriptor is None:
         descriptor = fit_descriptor(dataset, windows, options, cache=cache, progress=progress)
-    return describe_windows(dataset, windows, descriptor, cache=cache, progress=progress, problems=problems)
+    return describe_windows(
+        dataset,
+        windows,
+        descriptor,
+        cache=cache,
+        progress=progress,
+        problems=problems,
+        mirror=options.training.mirror,
+    )
 
 
 def plain_descriptor(options: DescriptorOptions) -> Descriptor:
@@ -116,7 +124,7 @@ def _fit_transforms(rows: NDArray[np.float32], options: DescriptorOptions) -> li
         n = min(options.n_components, len(rows) - 1)
         if n < options.n_components:
             _logger.warning(
-                "a PCA with %d components needs more windows: there are %d, which give so many components",
+                "a PCA with %d components needs more windows: there are %d, which give that many components",
                 options.n_components,
                 n,
             )

@@ -4,15 +4,15 @@ In: a dataset, options, an engine, and where results are kept. Out: `ClassModel`
 part: the descriptor's scaling and PCA; for each class its exemplars, its box regression, its training scores and its
 calibrators. A part is filed in `run.json` under a key: a hash of everything it depends on. A part whose key and files
 are as they were is read, not made; so an interrupted run is resumed, a second run does nothing, and another option
-redoes what depends on it. How a part is made is for `image_stages` and
-`class_stages` to say.
+redoes what depends on it. `training_inputs` says what a run is made from, and how a part is made is for `image_stages`
+and `class_stages` to say.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,9 @@ from eesvm._support.memory import MemoryPlan
 from eesvm._support.parts import Held, Parts
 from eesvm._support.run_folder import RunFolder
 from eesvm._support.tasks import Engine, LocalEngine, ahead
-from eesvm._support.validation import InputError, check_image_name
+from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.base import ScoreCalibrator
-from eesvm.datasets.fingerprint import fingerprint
-from eesvm.datasets.roles import PictureCodes, Roles
 from eesvm.descriptors import DescriptorCache, Transformed
-from eesvm.descriptors.backbones import tuned_images
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector.box_regression import BoxRegressor, regress_boxes
 from eesvm.detector.class_calibration import JOINT, separability, stored_names
@@ -37,9 +34,9 @@ from eesvm.detector.class_stages import ClassStages
 from eesvm.detector.class_training import (
     CalibrationScores,
     NothingToLearnError,
-    TrainedClass,
     choose_classes,
     n_scored,
+    trained_class,
 )
 from eesvm.detector.files import (
     LoadedModel,
@@ -54,19 +51,21 @@ from eesvm.detector.files import (
     without_times,
     write_calibrator,
     write_descriptor,
+    write_kept_windows,
     write_regressor,
     write_scores,
     write_training,
 )
 from eesvm.detector.image_stages import ImageStages
-from eesvm.detector.keys import TrainingKeys
+from eesvm.detector.kept_windows import KeptWindows, keep_windows, read_kept
 from eesvm.detector.left_out import most_judged
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
-from eesvm.detector.training_descriptor import plain_descriptor
+from eesvm.detector.training_inputs import TrainingInputs, check_datasets
 from eesvm.detector.training_table import StageProgress, TrainingWindows
 from eesvm.structures import Dataset, Problem, Windows
 from eesvm.transfer.annotations import annotate_all
+from eesvm.transfer.mirroring import mirrored
 
 BegunClass = tuple[ClassModel, Held[CalibrationScores]]  # a class without calibrators, and what they are fitted to
 
@@ -97,11 +96,7 @@ class TrainingRun:
         network: Dataset | None = None,
         test: Dataset | None = None,
     ) -> None:
-        for given, role in ((dataset, "dataset"), (network, "network"), (test, "test")):
-            if not isinstance(given, Dataset) and (given is not None or role == "dataset"):
-                raise InputError(f"`{role}` must be a Dataset, got {type(given).__name__}")
-        for record in dataset:
-            check_image_name(record.image_id)  # all of them are to be written down
+        check_datasets(dataset, network, test)
         self.dataset, self.options, self.cache, self.progress = dataset.annotated(), options, cache, progress
         self.problems: list[Problem] = []
         self.is_explicit = classes is not None
@@ -117,7 +112,6 @@ class TrainingRun:
         self._engine: Engine = LocalEngine(options.n_jobs) if engine is None else engine
         self._memory = memory
         self._network, self._test = network, test
-        self.roles: dict[str, Any] | None = None  # what `Roles.summary` says; None where no other role is known
         self._n_bytes_held = 0  # scores of classes that are done, where no folder keeps them
 
     def train(self) -> list[ClassModel]:
@@ -144,41 +138,13 @@ class TrainingRun:
     def _begin(self) -> None:
         """Read the images, name the parts, and note in the folder what is about to be done."""
         with self._parts.stage("reading images"):
-            self.fingerprint = fingerprint(self.dataset, self._counter("reading images"))
-            self.plain = plain_descriptor(self.options.descriptor)
-            self.keys = TrainingKeys(self.options, self.fingerprint, self.plain.parameters())
-            self.roles = self._check_roles()
-        if self.folder is not None:
-            self._check_images(self.folder)
-            inputs = self.fingerprint.summary() | {"images": self.fingerprint.images}
-            options = self.options.as_dict()
-            self.folder.begin(self.command, options, inputs, self._part_names())
-
-    def _check_roles(self) -> dict[str, Any] | None:
-        """Refuse test images among the others; what is known of who looked at which images."""
-        network = None
-        if self._network is not None:
-            network = PictureCodes.of(self._network, self._network.name, self._counter("images of the network"))
-        elif self.options.descriptor.name == "cnn":
-            network = tuned_images(self.options.descriptor.backbone)
-        if network is None and self._test is None:
-            return None
-        test = None
-        if self._test is not None:
-            test = PictureCodes.of(self._test, self._test.name, self._counter("test images"))
-        own = PictureCodes.of(self.dataset, self.dataset.name, self._counter("recognising images"))
-        roles = Roles(own, network, test)
-        roles.check()
-        return roles.summary()
-
-    def _check_images(self, folder: RunFolder) -> None:
-        """Refuse a folder whose model is of other images altogether: training there would replace it."""
-        before = folder.inputs.get("images")
-        if isinstance(before, dict) and before and not set(before.values()) & set(self.fingerprint.images.values()):
-            raise InputError(
-                f"{folder.root} holds a model of other images ({folder.inputs.get('name')}), which training on "
-                f"{self.dataset.name} would replace: name another folder, or remove it"
+            self._inputs = TrainingInputs(
+                self.dataset, self.options, network=self._network, test=self._test, progress=self.progress
             )
+            self.keys = self._inputs.keys
+        if self.folder is not None:
+            self._inputs.check_folder(self.folder)
+            self.folder.begin(self.command, self.options.as_dict(), self._inputs.noted(), self._part_names())
 
     @property
     def descriptor(self) -> Descriptor:
@@ -186,7 +152,7 @@ class TrainingRun:
         if self._descriptor is None:
             self._descriptor = self._parts.get(
                 self.keys.descriptor(),
-                read=lambda root, files: read_descriptor(root, self.plain, files),
+                read=lambda root, files: read_descriptor(root, self._inputs.plain, files),
                 make=self._fit_descriptor,
                 write=write_descriptor,
             )
@@ -206,8 +172,7 @@ class TrainingRun:
     @property
     def inputs(self) -> dict[str, Any]:
         """What the model is made from; images that could not be read are not counted."""
-        roles = {} if self.roles is None else {"roles": self.roles}
-        return self.fingerprint.summary() | {"n_images": self._n_images()} | roles
+        return self._inputs.summary(self._n_images())
 
     def _n_images(self) -> int:
         """How many images are learned from, as far as that is known here or from an earlier run."""
@@ -216,7 +181,7 @@ class TrainingRun:
         if self._proposals is not None:
             return len(self._proposals)
         noted = None if self.folder is None else self.folder.entry("descriptor").get("n_images")
-        return noted if isinstance(noted, int) else len(self.fingerprint.images)
+        return noted if isinstance(noted, int) else len(self._inputs.fingerprint.images)
 
     # The parts of a class
 
@@ -266,6 +231,19 @@ class TrainingRun:
             )
         )
         model.facts = self._facts(name, scores)
+        kept = Held(
+            lambda: self._parts.get(
+                self.keys.kept(name),
+                read=lambda root, files: read_kept(root / files[0], model.exemplars.coef_.shape[1]),
+                make=lambda: self._keep(model),
+                write=lambda root, found: write_kept_windows(root, name, found),
+            )
+        )
+        if not self._parts.has(self.keys.kept(name)):
+            kept()
+        if self.folder is not None:
+            kept.forget()
+        model.read_kept = kept
         for stored in self.calibrators:
             if not self._parts.has(self.keys.calibration(name, stored)):
                 found = scores()
@@ -303,7 +281,8 @@ class TrainingRun:
         Where the network was tuned on images of the exemplars, also how separable that has made them.
         """
         part = self.keys.scores(name)
-        is_tuned = bool(self.roles and self.roles["n_shared"])
+        roles = self._inputs.roles
+        is_tuned = bool(roles and roles["n_shared"])
         if self.folder is not None and self.folder.has(*part):
             known = self.folder.entry(part.name).get("facts")
             if known is not None and ("separability" in known or not is_tuned):
@@ -332,7 +311,7 @@ class TrainingRun:
     def _fit_descriptor(self) -> Transformed:
         proposals = self._propose()
         with self._parts.stage("scaling and PCA"):
-            return self._images.fit_descriptor(proposals, self.plain)
+            return self._images.fit_descriptor(proposals, self._inputs.plain)
 
     def _train(self, name: str) -> ClassModel:
         windows = self.windows
@@ -340,7 +319,9 @@ class TrainingRun:
             trained = self._stages.trained(name)
         with self._parts.stage("annotations"):
             records = {record.image_id: record for record in windows.records}
-            annotations = annotate_all(trained.instances, records, self.problems)
+            objects = trained.instances[: len(trained.instances) - trained.n_mirrored]
+            annotations = annotate_all(objects, records, self.problems)
+            annotations += tuple(map(mirrored, annotations[: trained.n_mirrored]))
         return ClassModel(name, trained.exemplars, annotations, trained.single)
 
     def _regress(self, name: str) -> BoxRegressor | None:
@@ -354,7 +335,7 @@ class TrainingRun:
     def _score(self, model: ClassModel) -> CalibrationScores:
         windows = self.windows
         _, instances = windows.objects(model.class_name)
-        trained = TrainedClass(model.class_name, model.exemplars, instances, model.single, 0)
+        trained = trained_class(model.class_name, model.exemplars, instances, model.single, 0)
         n_windows = n_scored(windows, model.class_name, self.options.calibration)
         if self.options.calibration.shrink is not None:
             n_windows += most_judged(len(windows.records))
@@ -364,6 +345,14 @@ class TrainingRun:
         if self.folder is None:
             self._n_bytes_held += scores.table.scores.nbytes
         return scores
+
+    def _keep(self, model: ClassModel) -> KeptWindows:
+        windows = self.windows
+        with self._parts.stage("scores"):
+            kept = keep_windows(windows, model.class_name, model.exemplars, model.single, self.options)
+        if self.folder is None:
+            self._n_bytes_held += kept.rows.nbytes + kept.hard.nbytes + kept.judged_rows.nbytes
+        return kept
 
     def _check_memory(self, model: ClassModel, n_windows: int) -> None:
         """Refuse, before they are made or fitted to, scores of a class that are more than the run may hold."""
@@ -401,7 +390,3 @@ class TrainingRun:
     def _part_names(self) -> list[str]:
         parts = chain(*(self.keys.of_class(name, self.calibrators) for name in self.classes))
         return [part.name for part in (self.keys.descriptor(), *parts)]
-
-    def _counter(self, stage: str) -> Callable[[int, int], object] | None:
-        progress = self.progress
-        return None if progress is None else lambda done, total: progress(stage, done, total)

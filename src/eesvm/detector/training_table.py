@@ -12,12 +12,13 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError
+from eesvm.boxes import flip
 from eesvm.descriptors import DescriptorCache, describe_dataset
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector.options import WindowOptions
@@ -53,14 +54,18 @@ class DescriptorTable:
 
 @dataclass(frozen=True)
 class TrainingWindows:
-    """All windows of all images, image after image; row i of every table is window i."""
+    """All windows of all images, image after image; row i of every table is window i.
+
+    Descriptors may go on behind the windows: row n + i is the mirror image of the object in the window `mirrored[i]`.
+    """
 
     records: tuple[ImageRecord, ...]  # the images that could be read
     starts: NDArray[np.int64]  # (images + 1,) the windows of image k are starts[k] : starts[k + 1]
     boxes: NDArray[np.float64]  # (n, 4)
     instance: NDArray[np.int64]  # (n,) index of the instance whose ground-truth box it is, -1 for a proposal
-    descriptors: NDArray[np.float32]  # (n, d), in memory or mapped
+    descriptors: NDArray[np.float32]  # (n + m, d), in memory or mapped
     descriptor: Descriptor = field(repr=False)  # what made them
+    mirrored: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # (m,) in rising order
 
     def __len__(self) -> int:
         return len(self.boxes)
@@ -96,6 +101,12 @@ class TrainingWindows:
                 rows.append(row)
                 found.append(instance)
         return np.array(rows, dtype=np.int64), tuple(found)
+
+    def mirror_images(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Rows of the descriptors of the mirror images of these objects, given by their windows."""
+        if not len(self.mirrored):
+            raise InputError("the windows were described without mirror images: describe them with `training.mirror`")
+        return len(self) + np.searchsorted(self.mirrored, rows)
 
     def overlap(self, class_name: str, with_difficult: bool = True) -> NDArray[np.float64]:
         """(n,) the largest IoU of each window with an object of the class, 0 where its image has none.
@@ -140,13 +151,16 @@ class TrainingWindows:
         """The table of some images, by their positions; for splits of a training set."""
         parts = [slice(self.starts[k], self.starts[k + 1]) for k in chosen]
         rows = np.concatenate([np.arange(part.start, part.stop) for part in parts]).astype(np.int64)
+        kept = np.flatnonzero(np.isin(rows, self.mirrored)) if len(self.mirrored) else np.empty(0, dtype=np.int64)
+        described = np.concatenate([rows, self.mirror_images(rows[kept])]) if len(kept) else rows
         return replace(
             self,
             records=tuple(self.records[k] for k in chosen),
             starts=np.concatenate([[0], np.cumsum([part.stop - part.start for part in parts])]).astype(np.int64),
             boxes=self.boxes[rows],
             instance=self.instance[rows],
-            descriptors=self.descriptors[rows],
+            descriptors=self.descriptors[described],
+            mirrored=kept,
         )
 
 
@@ -180,33 +194,65 @@ def describe_windows(
     progress: StageProgress | None = None,
     problems: list[Problem] | None = None,
     memory: int = _MEMORY_BYTES,
+    mirror: bool = False,
 ) -> TrainingWindows:
-    """Fill the table, which is a mapped file beyond `memory` bytes; images that cannot be described are left out."""
-    n_rows = sum(len(item) for item in windows)
-    table = _empty_table(n_rows, descriptor.dimension, memory)
+    """Fill the table, which is a mapped file beyond `memory` bytes; images that cannot be described are left out.
+
+    With `mirror` the objects are described in the mirror images of their images, too.
+    """
+    n_objects = sum(int((item.instance >= 0).sum()) for item in windows) if mirror else 0
+    table = _empty_table(sum(len(item) for item in windows) + n_objects, descriptor.dimension, memory)
     records = {record.image_id: record for record in dataset}
-    kept: list[Windows] = []
-    end = 0
-    for item in describe_dataset(
-        dataset, windows, descriptor, cache=cache, progress=of_stage(progress, "descriptors"), problems=problems
-    ):
-        table[end : end + len(item.windows)] = item.descriptors
-        end += len(item.windows)
-        kept.append(item.windows)
+
+    def fill(start: int, stage: str, images: Sequence[ImageRecord], wanted: Sequence[Windows]) -> list[Windows]:
+        kept: list[Windows] = []
+        for item in describe_dataset(
+            images, wanted, descriptor, cache=cache, progress=of_stage(progress, stage), problems=problems
+        ):
+            table[start : start + len(item.windows)] = item.descriptors
+            start += len(item.windows)
+            kept.append(item.windows)
+        return kept
+
+    kept = fill(0, "descriptors", dataset, windows)
     if not kept:
         raise InputError("none of the images can be described: there is nothing to train on")
+    images = tuple(records[item.image_id] for item in kept)
+    instance = np.concatenate([item.instance for item in kept])
+    mirrored = np.flatnonzero(instance >= 0) if mirror else np.empty(0, dtype=np.int64)
+    if mirror and sum(map(len, fill(len(instance), "mirror images", *mirrored_objects(images, kept)))) < len(mirrored):
+        raise InputError("an image can be described, but not its mirror image: train with `training.mirror: false`")
     return TrainingWindows(
-        records=tuple(records[item.image_id] for item in kept),
+        records=images,
         starts=np.concatenate([[0], np.cumsum([len(item) for item in kept])]).astype(np.int64),
         boxes=np.concatenate([item.boxes for item in kept]),
-        instance=np.concatenate([item.instance for item in kept]),
-        descriptors=table[:end],
+        instance=instance,
+        descriptors=table[: len(instance) + len(mirrored)],
         descriptor=descriptor,
+        mirrored=mirrored,
     )
 
 
+def mirrored_objects(
+    images: Sequence[ImageRecord], windows: Sequence[Windows]
+) -> tuple[list[ImageRecord], list[Windows]]:
+    """The mirror images of images that show objects, and where these lie there; in the order of the windows."""
+    records = {record.image_id: record for record in images}
+    found = [item[item.instance >= 0] for item in windows]
+    found = [item for item in found if len(item)]
+    widths = [records[item.image_id].width for item in found]
+    return (
+        [replace(records[one.image_id], read=partial(_read_mirrored, records[one.image_id])) for one in found],
+        [replace(one, boxes=flip(one.boxes, width)) for one, width in zip(found, widths, strict=True)],
+    )
+
+
+def _read_mirrored(record: ImageRecord) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(record.read()[:, ::-1])
+
+
 def _empty_table(n_rows: int, n_columns: int, memory: int) -> NDArray[np.float32]:
-    """In memory, or mapped from a file that is gone with the table."""
+    """In memory, or mapped from a file that is deleted with the table."""
     if 4 * n_rows * n_columns <= memory:
         return np.empty((n_rows, n_columns), dtype=np.float32)
     with tempfile.TemporaryFile(prefix="eesvm-descriptors-") as handle:

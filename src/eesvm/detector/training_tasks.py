@@ -55,9 +55,9 @@ def descriptors_task(item: tuple[ImageRecord, Windows], descriptor: Descriptor, 
     return Filled(describe_into(*item, descriptor, cache), cache.entries if isinstance(cache, _Carrier) else [])
 
 
-def single_task(descriptors: F32, packed: PackedRows, random_state: int) -> SingleSVM:
+def single_task(descriptors: F32, packed: PackedRows, loss: str, random_state: int) -> SingleSVM:
     """Train the single SVM of a class."""
-    return train_single(packed.table(descriptors), packed.rows(), random_state)
+    return train_single(packed.table(descriptors), packed.rows(), loss, random_state)
 
 
 def block_task(
@@ -129,17 +129,19 @@ class PackedRows:
 
     starts: NDArray[np.int64]
     own: NDArray[np.int64]
+    own_image: NDArray[np.int64]
     negatives: NDArray[np.uint8]
     single_negatives: NDArray[np.uint8]
 
     @classmethod
     def of(cls, windows: TrainingWindows, rows: ClassRows) -> PackedRows:
-        return cls(windows.starts, rows.own, np.packbits(rows.is_negative), np.packbits(rows.is_single_negative))
+        masks = np.packbits(rows.is_negative), np.packbits(rows.is_single_negative)
+        return cls(windows.starts, rows.own, rows.own_image, *masks)
 
     def rows(self) -> ClassRows:
         n = int(self.starts[-1])
         masks = (np.unpackbits(bits, count=n).astype(bool) for bits in (self.negatives, self.single_negatives))
-        return ClassRows(self.own, *masks)
+        return ClassRows(self.own, self.own_image, *masks)
 
     def table(self, descriptors: F32) -> DescriptorTable:
         return DescriptorTable(self.starts, descriptors)

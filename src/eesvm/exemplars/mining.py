@@ -4,10 +4,8 @@ In: exemplars, and a source of images whose windows have been described. Out: fi
 negatives each round added and when each exemplar had enough. Never negatives: windows of the exemplar's own image, and
 windows that the source marks as lying on an object of the class.
 
-Two methods. "exact" trains against all windows: the solver goes through them after every round, takes in violators, and
-ends when there are none, so it *is* hard-negative mining, with a proof. "cached" is mining as the original code does
-it: every exemplar has a cache of its own, filled from one batch of images after another, trained on and trimmed; it is
-here for comparison, and for sources that are slow to read again.
+Training goes through all windows after every round, takes in the violators, and ends when there are none: it *is*
+hard-negative mining, with a proof.
 """
 
 from __future__ import annotations
@@ -20,13 +18,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm import boxes
-from eesvm._support.validation import InputError, check_choice, check_number
-from eesvm.exemplars.cached_mining import CachedMining, MiningOptions
+from eesvm._support.validation import InputError, check_number
 from eesvm.exemplars.rows import PartedRows, Rows, StreamedRows
 from eesvm.exemplars.svms import ExemplarSVMs
 from eesvm.structures import Instance, Windows
-
-MINING_METHODS = ("exact", "cached")
 
 
 @dataclass(frozen=True)
@@ -45,13 +40,11 @@ NegativeSource = Iterable[ImageWindows]
 class MiningReport:
     """What mining did."""
 
-    method: str
     image_ids: tuple[str | int, ...]  # images that negatives came from
     n_windows: int  # negatives in them
     added: tuple[int, ...]  # negatives that came in after each round, over all exemplars
     rounds: NDArray[np.int64]  # (E,) rounds until the exemplar had enough
     converged: NDArray[np.bool_]  # (E,) whether it had
-    n_cached: NDArray[np.int64] | None = None  # (E,) negatives that it kept, method "cached" only
 
 
 def mine(
@@ -60,13 +53,7 @@ def mine(
     exemplar_images: Sequence[str | int],
     source: NegativeSource,
     *,
-    method: str = "exact",
     n_images: int | None = 2000,
-    images_per_round: int = 400,
-    windows_per_round: int = 1000,
-    cache_limit: int = 2000,
-    keep_factor: float = 3.0,
-    max_passes: int = 10,
     random_state: int = 0,
 ) -> MiningReport:
     """Fit `svms` to exemplars, with negatives from random images.
@@ -77,21 +64,12 @@ def mine(
     exemplars : (E, d) descriptors.
     exemplar_images : (E,) the image each exemplar comes from; windows of that image are not its negatives.
     source : a list, or anything that can be gone through again and again; a generator cannot.
-    method : "exact" trains against all negatives of the images drawn; "cached" mines batch by batch, as the original
-        code.
     n_images : how many images are drawn; None takes all.
-    images_per_round, windows_per_round : method "cached": images that a round looks at, and the most negatives that it
-        adds to an exemplar, the highest scores first.
-    cache_limit, keep_factor : method "cached": after training, an exemplar keeps its support and the highest-scoring
-        others up to `keep_factor` times as many, and never more than `cache_limit`.
-    max_passes : method "cached": times that all images are looked at, at most.
     random_state : seeds the draw of images.
 
     Returns
     -------
     MiningReport : which images were drawn, how many negatives they have, and the rounds that each exemplar took.
-
-    The `checkpoint` of the exemplars is for method "exact"; "cached" starts anew.
     """
     if not isinstance(svms, ExemplarSVMs):
         raise InputError(
@@ -99,19 +77,13 @@ def mine(
             "fitted to all of `negative_rows`"
         )
     svms.check_parameters()
-    options = MiningOptions(images_per_round, windows_per_round, cache_limit, keep_factor, max_passes)
-    check_choice(method, "method", MINING_METHODS)
-    _check_options(options, n_images, random_state)
+    if n_images is not None:
+        check_number(n_images, "n_images", minimum=1, integer=True)
+    check_number(random_state, "random_state", minimum=0, integer=True)
     drawn = draw_images(source, n_images, random_state)
     rows, images = negative_rows(source, drawn)
-    if method == "exact":
-        svms.fit(exemplars, rows, exemplar_images, images)
-        return MiningReport(method, drawn, rows.shape[0], svms.added_, svms.n_scans_, svms.converged_)
-    mining = CachedMining(svms, exemplars, rows, exemplar_images, images, options)
-    mining.run()
-    return MiningReport(
-        method, drawn, rows.shape[0], tuple(mining.added), mining.rounds, mining.converged, mining.n_cached()
-    )
+    svms.fit(exemplars, rows, exemplar_images, images)
+    return MiningReport(drawn, rows.shape[0], svms.added_, svms.n_scans_, svms.converged_)
 
 
 def draw_images(source: NegativeSource, n_images: int | None, random_state: int = 0) -> tuple[str | int, ...]:
@@ -198,15 +170,6 @@ def overlap_with(windows: ArrayLike, objects: ArrayLike) -> NDArray[np.float64]:
     objects : (m, 4) likewise.
     """
     return boxes.iou(windows, objects).max(axis=1, initial=0.0)
-
-
-def _check_options(options: MiningOptions, n_images: int | None, random_state: int) -> None:
-    if n_images is not None:
-        check_number(n_images, "n_images", minimum=1, integer=True)
-    for name in ("images_per_round", "windows_per_round", "cache_limit", "max_passes"):
-        check_number(getattr(options, name), name, minimum=1, integer=True)
-    check_number(options.keep_factor, "keep_factor", minimum=1)
-    check_number(random_state, "random_state", minimum=0, integer=True)
 
 
 def _chosen(source: NegativeSource, wanted: set[str | int] | None) -> Iterator[ImageWindows]:

@@ -2,7 +2,7 @@
 
 In: an array, a memory map, a list of arrays (one per image, say), or a function that opens a stream of them. Out:
 `Rows`, which training and scoring go through block by block; only `take` picks single rows, and only a few of them.
-A float32 array is handed on as it is, any other in blocks.
+A float32 array is passed on as it is, any other in blocks.
 """
 
 from __future__ import annotations

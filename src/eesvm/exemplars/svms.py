@@ -101,7 +101,7 @@ class ExemplarSVMs(LinearExemplars):
     coef_, intercept_ : (E, d) and (E,) float32, prior included.
     objective_ : (E,) value of the criterion over all negatives.
     gap_ : (E,) at most this part of it could be saved; the duality gap.
-    violation_ : (E,) the largest violation of an optimality condition, in units of the margin.
+    violation_ : (E,) how far the worst row is from its optimality condition at the weights, in units of the margin.
     n_support_ : (E,) supporting negatives.
     n_scans_ : (E,) looks at all negatives until the exemplar was done.
     added_ : negatives that were taken into consideration after each look, over all exemplars; where all were from the
@@ -188,7 +188,7 @@ class ExemplarSVMs(LinearExemplars):
         return self
 
     def n_blocks(self, n_exemplars: int, n_negatives: int, n_dimensions: int) -> int:
-        """In how many blocks `fit` trains so many exemplars.
+        """In how many blocks `fit` trains a number of exemplars.
 
         Parameters
         ----------

@@ -49,7 +49,7 @@ class CheckpointFile:
             handle.write(save(arrays, {"format": FORMAT, "facts": json.dumps(facts)}))
 
     def load(self) -> tuple[Groups, dict[str, Any]] | None:
-        """The state, or None where there is none; a damaged one is passed over, and the run begins anew."""
+        """The state, or None where there is none; a damaged one is passed over, and the run starts over."""
         if not self.path.exists():
             return None
         try:
@@ -58,7 +58,7 @@ class CheckpointFile:
                 raise InputError(f"{self.path}: it is not a checkpoint of this version")
             facts = json.loads(metadata["facts"])
         except (InputError, KeyError, ValueError) as error:
-            _logger.warning("the checkpoint cannot be used, and the run begins anew: %s", error)
+            _logger.warning("the checkpoint cannot be used, and the run starts over: %s", error)
             return None
         groups: Groups = {}
         for entry, array in arrays.items():

@@ -137,14 +137,14 @@ class WindowClassifier(nn.Module):
         generator = torch.Generator().manual_seed(random_state)
         with torch.no_grad():
             for layer in self.new_layers():
-                # R-CNN's 0.01 for the scores. A hidden layer hands on vectors as long as those it gets, however many
+                # R-CNN's 0.01 for the scores. A hidden layer passes on vectors as long as those it gets, however many
                 # units it has: longer ones would make the steps of the scores so large that nothing is learned.
                 scale = 0.01 if layer is self.scores else (2 / layer.out_features) ** 0.5
                 layer.weight.copy_(torch.randn(layer.weight.shape, generator=generator) * scale)
                 layer.bias.zero_()
 
     def freeze(self, n_trained: int | None) -> None:
-        """Train only the last so many parts of the body, besides the new layers; None is all of them."""
+        """Train only the last `n_trained` parts of the body, besides the new layers; None is all of them."""
         parts = body_parts(self.body)
         if n_trained is not None and n_trained > len(parts):
             raise InputError(f"`stages` must be <= {len(parts)}, which is how many this network has, got {n_trained}")

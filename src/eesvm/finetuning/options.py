@@ -34,7 +34,7 @@ class FinetuneOptions:
     """What is trained on what, and for how long."""
 
     network: str = "lite0"  # whose ImageNet weights it starts from; a module of the caller's takes its place
-    stages: int | None = None  # train only the last so many stages of the network; None: all
+    stages: int | None = None  # train only this many last stages of the network; None: all
     hidden: int | None = None  # units of a layer before the classes, which becomes the descriptor; the paper's: 4096
     input_size: int | None = None  # side of a crop; None: what the network was trained with
     windows: WindowOptions = field(default_factory=WindowOptions)

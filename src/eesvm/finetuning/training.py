@@ -61,7 +61,7 @@ class TrainingState:
     epoch_seconds: float = 0.0
     history: list[Epoch] = field(default_factory=list)
     best_epoch: int = 0  # 0: none has been finished
-    stopped: str = ""  # why it ended; empty while it goes on
+    stopped: str = ""  # why it ended; empty while it runs
 
 
 class Trainer:

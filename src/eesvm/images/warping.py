@@ -30,7 +30,7 @@ class PixelRange(NamedTuple):
 class Edges(NamedTuple):
     """Where the edges between target pixels lie in the source, in source pixels from its upper left corner."""
 
-    columns: _Floats  # (width + 1,), falling where the map mirrors
+    columns: _Floats  # (width + 1,)
     rows: _Floats  # (height + 1,)
 
 
@@ -41,7 +41,7 @@ def pixels_touched(box: _Floats, width: int, height: int) -> PixelRange:
     return PixelRange(x1, y1, max(x1, x2), max(y1, y2))
 
 
-def source_edges(pixels: PixelRange, target: _Floats, source: _Floats, is_mirrored: bool = False) -> Edges:
+def source_edges(pixels: PixelRange, target: _Floats, source: _Floats) -> Edges:
     """Edges of the target pixels under the map that takes the box `target` to the box `source`.
 
     The source array holds the pixels that `source` touches, so its corner is the corner of the box rounded down.
@@ -49,9 +49,8 @@ def source_edges(pixels: PixelRange, target: _Floats, source: _Floats, is_mirror
     scale_x, scale_y = (source[2:] - source[:2]) / (target[2:] - target[:2])
     along_x = (np.arange(pixels.x1, pixels.x2 + 1) - target[0]) * scale_x
     along_y = (np.arange(pixels.y1, pixels.y2 + 1) - target[1]) * scale_y
-    columns = source[2] - along_x if is_mirrored else source[0] + along_x
     origin_x, origin_y = (max(0.0, np.floor(low)) for low in source[:2])
-    return Edges(columns - origin_x, source[1] + along_y - origin_y)
+    return Edges(source[0] + along_x - origin_x, source[1] + along_y - origin_y)
 
 
 def covered_share(mask: NDArray[np.bool_], edges: Edges) -> _Floats:
@@ -60,7 +59,7 @@ def covered_share(mask: NDArray[np.bool_], edges: Edges) -> _Floats:
 
 
 def resampled(picture: NDArray[np.uint8], edges: Edges) -> NDArray[np.uint8]:
-    """(height, width, 3) colours: between source pixels when enlarged, averaged when shrunk; the border goes on."""
+    """(height, width, 3) colours: between source pixels when enlarged, averaged when shrunk; the border is repeated."""
     across = _tent_weights(edges.columns, picture.shape[1])
     down = _tent_weights(edges.rows, picture.shape[0])
     colours = [down @ picture[:, :, channel].astype(np.float64) @ across.T for channel in range(3)]

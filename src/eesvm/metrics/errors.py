@@ -1,7 +1,7 @@
 """What went wrong: every false positive by its kind, and every object that was missed.
 
 In: annotated images and the detections in them. Out: an `ErrorBreakdown`: counts per class and in total, over all
-detections and over the best-scoring ones, and lists with image and index, worst first, for whoever wants to look at
+detections and over the best-scoring ones, and lists with image and index, worst first, for those who want to look at
 them.
 
 A false positive is, in this order (after Hoiem, Chodpathumwan and Dai: Diagnosing error in object detectors, 2012):

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 from eesvm.metrics.tables import Tables
 
 MISS, HIT, SECOND_HIT, IGNORED = 0, 1, 2, 3
@@ -99,7 +99,7 @@ def nearest_of_other_classes(tables: Tables, rows: NDArray[np.intp]) -> tuple[_I
     return nearest
 
 
-@kernel()
+@inner()
 def _common_and_areas(boxes: _Floats, i: int, others: _Floats, j: int) -> tuple[float, float, float]:
     """Area of the intersection of box i and other j, and of each; 0 in common where one is empty."""
     area = max(0.0, boxes[i, 2] - boxes[i, 0]) * max(0.0, boxes[i, 3] - boxes[i, 1])
@@ -111,7 +111,7 @@ def _common_and_areas(boxes: _Floats, i: int, others: _Floats, j: int) -> tuple[
     return width * height, area, other_area
 
 
-@kernel()
+@inner()
 def _iou(boxes: _Floats, i: int, others: _Floats, j: int) -> float:
     common, area, other_area = _common_and_areas(boxes, i, others, j)
     return min(1.0, common / (area + other_area - common)) if common > 0.0 else 0.0

@@ -124,6 +124,7 @@ class Exemplar:
     n_right: int = 0  # of the N surest of its class, which has N objects
     n_wrong: int = 0  # likewise
     best_score: float | None = None
+    is_mirrored: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The exemplars of a model for the page: how they look, what their thresholds accept, what they hand on.
+"""The exemplars of a model for the page: how they look, what their thresholds accept, what they transfer.
 
 In: a class of a model, with the scores it was calibrated on where it has kept them. Out: an `Exemplar` for each, and
 the class's `Search` where it has a joint calibration. A training window that an exemplar is responsible for is shown as
@@ -24,8 +24,8 @@ from eesvm.calibration.tables.fit import summarise_exemplars
 from eesvm.detector.class_calibration import JOINT
 from eesvm.detector.class_training import CalibrationScores
 from eesvm.detector.model import ClassModel
+from eesvm.images.outlines import outline
 from eesvm.report.data import ACTIVE, MUTED, REDUNDANT, Coverage, Exemplar, Floor, Histogram, Search
-from eesvm.report.outlines import outline
 from eesvm.structures import ExemplarAnnotation
 from eesvm.transfer.inheritance import transfer
 from eesvm.transfer.target import KEYPOINTS
@@ -81,12 +81,13 @@ def class_part(
 
 
 def _looks(annotation: ExemplarAnnotation, class_id: int) -> Exemplar:
-    """An exemplar without its detector: everything it hands on, in the coordinates of its own box."""
+    """An exemplar without its detector: everything it transfers, in the coordinates of its own box."""
     x1, y1, x2, y2 = (float(side) for side in annotation.box)
     width, height = x2 - x1, y2 - y1
     scale = min(1.0, _OUTLINE_SIDE / max(width, height))
     size = max(1, round(width * scale)), max(1, round(height * scale))
-    plain = Exemplar(class_id, annotation.image_id, int(annotation.index), width, height, labels=_labels(annotation))
+    place = class_id, annotation.image_id, int(annotation.index)
+    plain = Exemplar(*place, width, height, labels=_labels(annotation), is_mirrored=annotation.is_mirrored)
     try:
         handed = transfer(annotation, [0, 0, *size], size)
     except InputError:  # a mask or part that does not fit its object: the page does without
@@ -150,7 +151,7 @@ def _objects_of_positives(
     rows = np.flatnonzero(np.asarray(scores.table.labels) == 1)
     images = np.asarray(scores.table.groups)[rows].astype(str)
     seen = np.full(len(rows), -1, dtype=np.int64)
-    own = np.array([annotation.image_id for annotation in annotations])
+    own = np.array(["" if annotation.is_mirrored else annotation.image_id for annotation in annotations])
     for image in np.unique(images):
         here, candidates = np.flatnonzero(images == image), np.flatnonzero(own == image)
         if not len(candidates):

@@ -56,7 +56,7 @@ def gather(
     detections : of images of the dataset; images without an entry are images in which nothing was found.
     title : of the page; default: made from the classes.
     calibrator : what the detections were made with, for the text; default: that of the model.
-    max_detections : show so many of them, as far as possible equally many of each class, its surest. Figures and curves
+    max_detections : how many to show, as far as possible equally many of each class, its surest. Figures and curves
         are of all detections in any case.
     frontier_seconds : for the search of each recall floor of each class; None: other floors than that of the model are
         not looked at.

@@ -37,12 +37,12 @@ _LADDER = (
 
 
 def share(total_bytes: int, n_images: int) -> int:
-    """Bytes that each of so many images may have."""
+    """Bytes that each of a number of images may have."""
     return total_bytes // max(1, n_images)
 
 
 def fitted_jpeg(pixels: NDArray[np.uint8], most_bytes: int, longest: int = 1024) -> Image:
-    """The largest and finest JPEG of the ladder with at most so many bytes, no side longer than `longest`."""
+    """The largest and finest JPEG of the ladder with at most that many bytes, no side longer than `longest`."""
     pillow = optional_module("PIL.Image")
     whole = pillow.fromarray(np.ascontiguousarray(pixels))
     content = b""

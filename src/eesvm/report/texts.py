@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eesvm._support.amounts import amount, counted, enumeration, rounded_percent
+from eesvm.detector.class_calibration import JOINT, JOINT_SIGMOID
 from eesvm.report.data import REDUNDANT, Fact, ReportData
 from eesvm.report.truth import IOU, Judgement, known_classes
 from eesvm.structures import Dataset
@@ -67,7 +68,8 @@ def _calibration_facts(data: ReportData) -> Iterator[Fact]:
     note = "negative training windows that the joint thresholds accept; no thresholds accept fewer than"
     yield Fact("calibration loss", amount(loss), f"{note} {amount(bound)} ({proven})")
     n_redundant = sum(each.state == REDUNDANT for each in data.exemplars)
-    note = "the joint thresholds need them for no positive" + (", nor are they used for detection" * data.is_joint)
+    note = "they have no threshold and accept nothing: the positives are accepted without them"
+    note += "; they take no part in detection" * data.is_joint
     yield Fact("redundant exemplars", f"{n_redundant:,} of {len(data.exemplars):,}", note)
 
 
@@ -117,6 +119,11 @@ def _training_notes(data: ReportData, calibrator: str, has_scores: bool) -> Iter
     searches = [each.search for each in data.classes if each.search is not None]
     if not searches:
         yield "The model has no joint calibration: thresholds, coverage and redundant exemplars are left out."
+    elif not data.is_joint and calibrator in (JOINT, JOINT_SIGMOID):
+        yield (
+            "Detections are scored on a scale that the exemplars share, of which each has as much of its own as images "
+            "left out support; thresholds, coverage and proof are those of the joint calibration."
+        )
     elif not data.is_joint:
         yield (
             f"The detections were made with the calibrator {calibrator}; thresholds and coverage are those of the "

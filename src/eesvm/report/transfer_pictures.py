@@ -20,6 +20,7 @@ from eesvm._support.validation import InputError, check_number
 from eesvm.images.warping import Edges, PixelRange, covered_share, pixels_touched, resampled, source_edges
 from eesvm.structures import Box, ExemplarAnnotation
 from eesvm.transfer.inheritance import TransferredAnnotation, transfer
+from eesvm.transfer.mirroring import mirrored
 from eesvm.transfer.target import HALF, Target, check_image, source_box
 
 GREEN, YELLOW, PINK = (0, 230, 0), (255, 225, 0), (255, 90, 220)  # a detection, the exemplar, its parts
@@ -59,17 +60,18 @@ def superimposed(
     -------
     ndarray : an RGB picture, uint8.
     """
+    annotation = mirrored(annotation) if is_mirrored else annotation
     cover = (_COVER_OF_A_BOX if annotation.mask is None else _COVER) if alpha is None else alpha
     check_number(cover, "alpha", minimum=0, maximum=1)
     scene = _Scene.of(image, box, context, height)
     canvas = scene.pixels.copy()
     target = Target.of(scene.box, scene.size)
-    handed = transfer(annotation, scene.box, scene.size, is_mirrored)
+    handed = transfer(annotation, scene.box, scene.size)
     inside = target.pixels
     view = canvas[inside.y1 : inside.y2, inside.x1 : inside.x2]
     is_shown = np.ones(view.shape[:2], dtype=bool) if handed.mask is None else handed.mask
     if annotation.picture is not None:
-        exemplar = _warped_picture(annotation, scene.box, inside, is_mirrored)
+        exemplar = _warped_picture(annotation, scene.box, inside)
         mixed = (1 - cover) * view + cover * exemplar
         view[is_shown] = np.rint(mixed).astype(np.uint8)[is_shown]
     thickness = _thickness(canvas)
@@ -156,7 +158,7 @@ def grid(
     whole_width = sum(widths) + _GAP * (columns - 1)
     text_size = max(11, height // 16)
     line_height = (text_size * 4) // 3
-    font = _font(text_size) if captions or title else None
+    font = text_font(text_size) if captions or title else None
     heading = _lines(title, font, whole_width) if title else []
     below = [_caption(text, font, widths[number % columns]) for number, text in enumerate(captions)]
     top = len(heading) * line_height + text_size // 3 if heading else 0
@@ -263,11 +265,11 @@ def _exemplar_picture(annotation: ExemplarAnnotation, height: int) -> _Picture:
     return picture
 
 
-def _warped_picture(annotation: ExemplarAnnotation, box: Box, pixels: PixelRange, is_mirrored: bool) -> _Picture:
+def _warped_picture(annotation: ExemplarAnnotation, box: Box, pixels: PixelRange) -> _Picture:
     """The exemplar's picture, which may have been made smaller, on the pixels of the detection."""
     picture = check_image(annotation.picture)
     n_rows, n_columns = _piece_shape(annotation)
-    columns, rows = source_edges(pixels, box, source_box(annotation), is_mirrored)
+    columns, rows = source_edges(pixels, box, source_box(annotation))
     return resampled(picture, Edges(columns * picture.shape[1] / n_columns, rows * picture.shape[0] / n_rows))
 
 
@@ -325,7 +327,7 @@ def _outline(picture: _Picture, mask: NDArray[np.bool_], colour: tuple[int, int,
     picture[mask & ~inner[1:-1, 1:-1]] = colour
 
 
-def _font(size: int) -> Any:
+def text_font(size: int) -> Any:
     """Matplotlib's own font, which has more letters than Pillow's and spaces them well when it is small."""
     import matplotlib as mpl
 

@@ -5,11 +5,15 @@ detections, how good those are where the truth is known, and files.
 """
 
 from eesvm.transfer.inheritance import Agreement, TransferredAnnotation, annotate, transfer, transfer_consensus
+from eesvm.transfer.mirroring import mirrored
+from eesvm.transfer.refinement import refine
 
 __all__ = [
     "Agreement",
     "TransferredAnnotation",
     "annotate",
+    "mirrored",
+    "refine",
     "transfer",
     "transfer_consensus",
 ]

@@ -30,9 +30,12 @@ from eesvm.datasets.problems import reason
 from eesvm.images.files import read_image
 from eesvm.structures import ExemplarAnnotation, ImageRecord, Instance, Part, Problem
 from eesvm.transfer import inheritance as transfer
+from eesvm.transfer.mirroring import mirrored
 
 FORMAT = "eesvm-annotations"
 FORMAT_VERSION = 1
+
+MIRROR_OF = "mirror_of"  # all that is kept of a mirror image: the number of its object
 
 _LONGEST = 256  # side of a picture
 _MAX_MASK = 1 << 28  # pixels
@@ -70,13 +73,30 @@ def save_annotations(path: str | os.PathLike[str], annotations: Sequence[Exempla
     annotations : of the exemplars, in their order.
     """
     arrays: dict[str, NDArray[Any]] = {"count": np.array([len(annotations)], dtype=np.int64)}
+    sources = _sources(annotations)
     for number, one in enumerate(annotations):
+        if number in sources:
+            continue
         if one.mask is not None:
             arrays[f"mask_{number}"] = np.packbits(one.mask.ravel())
         if one.picture is not None:
             arrays[f"picture_{number}"] = np.frombuffer(_as_png(one.picture), dtype=np.uint8)
-    text = json.dumps([_as_json(one) for one in annotations], allow_nan=False, ensure_ascii=False)
+    entries = [{MIRROR_OF: sources[k]} if k in sources else _as_json(one) for k, one in enumerate(annotations)]
+    text = json.dumps(entries, allow_nan=False, ensure_ascii=False)
     write_arrays(path, FORMAT, FORMAT_VERSION, arrays, {"annotations": text})
+
+
+def _sources(annotations: Sequence[ExemplarAnnotation]) -> dict[int, int]:
+    """Of exemplars that are mirror images, the number of the object that each is the mirror image of."""
+    known = {(one.image_id, one.index): k for k, one in enumerate(annotations) if not one.is_mirrored}
+    mirror_images = {k: (one.image_id, one.index) for k, one in enumerate(annotations) if one.is_mirrored}
+    for image_id, index in mirror_images.values():
+        if (image_id, index) not in known:
+            raise InputError(
+                f"`annotations` must hold the object of each mirror image, but object {index + 1} of image {image_id} "
+                "is missing"
+            )
+    return {k: known[key] for k, key in mirror_images.items()}
 
 
 def load_annotations(path: str | os.PathLike[str]) -> tuple[ExemplarAnnotation, ...]:
@@ -163,7 +183,18 @@ class _Reader(Document):
             self.fail("annotations", "must be a list of objects")
         if self.arrays.get("count", np.zeros(1)).tolist() != [len(self.content)]:
             self.fail("count", f"must be {len(self.content)}, the number of annotations")
-        return tuple(self.annotation(number, one) for number, one in enumerate(self.content))
+        objects = {k: self.annotation(k, one) for k, one in enumerate(self.content) if MIRROR_OF not in one}
+        return tuple(objects.get(k) or self.mirror_image(k, one, objects) for k, one in enumerate(self.content))
+
+    def mirror_image(
+        self, number: int, one: dict[str, Any], objects: Mapping[int, ExemplarAnnotation]
+    ) -> ExemplarAnnotation:
+        where = f"annotations[{number}]"
+        self.check_object(where, one, [MIRROR_OF])
+        source = one[MIRROR_OF]
+        if type(source) is not int or source not in objects:
+            self.fail(f"{where}.{MIRROR_OF}", f"must be the number of an object among the annotations, got {source!r}")
+        return mirrored(objects[source])
 
     def annotation(self, number: int, one: dict[str, Any]) -> ExemplarAnnotation:
         where = f"annotations[{number}]"

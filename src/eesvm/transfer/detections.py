@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,13 @@ from eesvm.transfer.inheritance import TransferredAnnotation, transfer, transfer
 from eesvm.transfer.quality import (
     Consensus,
     NothingToCompareError,
+    Refined,
     TransferQuality,
     matched_instances,
     random_choice,
     transfer_quality,
 )
+from eesvm.transfer.refinement import refine
 from eesvm.transfer.target import Target
 
 WINNER = "winning exemplar"
@@ -101,21 +103,23 @@ def choose_detections(
     return chosen if top is None else _best(chosen, int(top))
 
 
-def hand_on(exemplars: Sequence[ExemplarAnnotation], image: ImageDetections) -> tuple[TransferredAnnotation, ...]:
+def hand_on(
+    exemplars: Sequence[ExemplarAnnotation], image: ImageDetections, pixels: NDArray[np.uint8] | None = None
+) -> tuple[TransferredAnnotation, ...]:
     """What each detection of an image inherits from those who speak for it.
 
     Parameters
     ----------
     exemplars : all of the model.
     image : its detections, and who speaks for them.
+    pixels : (height, width, 3) uint8, RGB, of the image: masks are then refined by it. Default: they are as warped.
     """
     size = (image.record.width, image.record.height)
     handed = []
     for box, voters, weights in zip(image.detections.boxes, image.voters, image.weights, strict=True):
-        if len(voters) == 1:
-            handed.append(transfer(exemplars[voters[0]], box, size))
-        else:
-            handed.append(transfer_consensus([exemplars[each] for each in voters], weights, box, size))
+        speaking = [exemplars[each] for each in voters]
+        one = transfer(*speaking, box, size) if len(voters) == 1 else transfer_consensus(speaking, weights, box, size)
+        handed.append(one if pixels is None else refine(one, speaking, pixels, weights))
     return tuple(handed)
 
 
@@ -123,6 +127,7 @@ def measure_transfer(
     exemplars: Sequence[ExemplarAnnotation],
     chosen: Sequence[ImageDetections],
     *,
+    refined: bool = False,
     labels: Iterable[str] | None = None,
     iou: float = 0.5,
     n_draws: int = 10,
@@ -133,13 +138,14 @@ def measure_transfer(
 ) -> TransferQuality | None:
     """How good the annotations are, beside those of random exemplars and the whole box; None where nothing is known.
 
-    Where several exemplars speak for detections, their vote is a row of its own. A mask of the truth that cannot be
-    read is a problem, and no mask. Why the result is None is what `why_nothing_compared` says.
+    Where several exemplars speak for detections, their vote is a row of its own, and so are refined masks. A mask of
+    the truth that cannot be read is a problem, and no mask. Why the result is None is what `why_nothing_compared` says.
 
     Parameters
     ----------
     exemplars : all of the model.
     chosen : what `choose_detections` gives; the objects of its images are the truth.
+    refined : compare what those who speak for detections hand on after refinement by the image, too.
     labels : keys of the metadata to compare, see `transfer_quality`.
     iou : least overlap of a detection with an object of its class to be compared with it.
     n_draws : random exemplars per detection, over which the row is averaged.
@@ -153,13 +159,16 @@ def measure_transfer(
     ]
     if not any(instance is not None for instance in instances):
         return None
-    choices: dict[str, NDArray[np.int64] | Consensus] = {
+    choices: dict[str, NDArray[np.int64] | Consensus | Refined] = {
         WINNER: np.concatenate([one.detections.exemplars for one in chosen])
     }
     voters = [each for one in chosen for each in one.voters]
     n_voters = max(map(len, voters))
     if n_voters > 1:
         choices[f"vote of {n_voters}"] = Consensus(voters, [each for one in chosen for each in one.weights])
+    if refined:
+        (*_, last) = choices
+        choices[f"{last}, refined"] = Refined(choices[last])
     choices[RANDOM] = random_choice(exemplars, instances, n_draws, random_state)
     try:
         return transfer_quality(
@@ -172,9 +181,37 @@ def measure_transfer(
             n_resamples=n_resamples,
             random_state=random_state,
             progress=progress,
+            read_image=_image_reader(chosen),
         )
     except NothingToCompareError:
         return None
+
+
+def _image_reader(chosen: Sequence[ImageDetections]) -> Callable[[int], NDArray[np.uint8] | None]:
+    """Reads the image of a detection, by its number among all; one image is kept. None: it cannot be read."""
+    images = [one.record for one in chosen for _ in range(len(one.detections))]
+
+    @lru_cache(maxsize=1)
+    def read(image_id: str, number: int) -> NDArray[np.uint8] | None:
+        return pixels_of(images[number], [])
+
+    first = {record.image_id: number for number, record in reversed(list(enumerate(images)))}
+    return lambda number: read(images[number].image_id, first[images[number].image_id])
+
+
+def pixels_of(record: ImageRecord, problems: list[Problem] | None) -> NDArray[np.uint8] | None:
+    """The image, or None where it cannot be read, which is then a problem.
+
+    Parameters
+    ----------
+    record : the image.
+    problems : a list that receives the `Problem`; without one it is logged.
+    """
+    try:
+        return record.read()
+    except (InputError, OSError, ValueError, MemoryError) as error:
+        _pass_over(Problem(record.path or record.image_id, reason(error), kind="image"), problems)
+    return None
 
 
 def why_nothing_compared(chosen: Sequence[ImageDetections], iou: float = 0.5) -> str:

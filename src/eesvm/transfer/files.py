@@ -5,7 +5,8 @@ their masks has to stay; the XML text and the index image of one image.
 
 An annotation in the COCO file has the box of the detection, the mask as compressed run lengths, `score`, keypoints in
 the order of its category, and, under keys that other tools ignore, `parts`, `pose`, `subcategory`, all other labels as
-`attributes`, and `exemplar`: number in the model, image, index and class of the training object that won. Where several
+`attributes`, and `exemplar`: number in the model, image, index and class of the training object that won, and
+`mirrored` where its mirror image did. Where several
 vote, `votes` are those with their calibrated scores and weights, and `agreement` is the share of weight behind each
 thing. What the exemplars say nothing about is not there. `open_dataset` reads such a file as any other COCO file.
 Not here: pictures to look at, see `report.transfer_pictures`.
@@ -263,7 +264,8 @@ def _votes(
 def _identity(number: int, exemplars: Sequence[ExemplarAnnotation]) -> dict[str, Any]:
     each = exemplars[number]
     own = {_OWN_ID: plain_json(each.metadata[_OWN_ID])} if _OWN_ID in each.metadata else {}
-    return {"number": number, "image_id": each.image_id, "index": each.index, "class": each.class_name, **own}
+    sides = {"mirrored": True} if each.is_mirrored else {}
+    return {"number": number, "image_id": each.image_id, "index": each.index, "class": each.class_name, **sides, **own}
 
 
 def _json(value: Any) -> str:

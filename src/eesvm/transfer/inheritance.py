@@ -20,6 +20,7 @@ from eesvm._support.validation import InputError, check_weights
 from eesvm.images.masks import check_mask
 from eesvm.images.warping import pixels_touched
 from eesvm.structures import Box, ExemplarAnnotation, Instance, Part
+from eesvm.transfer.mirroring import mirrored
 from eesvm.transfer.target import HALF, KEYPOINTS, Target, box_text, check_box, check_image, names_of
 
 
@@ -53,6 +54,7 @@ class TransferredAnnotation:
     pose: str | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     agreement: Agreement = field(default_factory=Agreement)
+    is_refined: bool = False  # whether the mask follows the image, see `refinement`
 
     @property
     def subcategory(self) -> Any:
@@ -126,13 +128,13 @@ def transfer(
     annotation : of the exemplar.
     box : of the detection, half-open xyxy; it must overlap the image.
     image_size : width and height of the detection's image.
-    is_mirrored : the exemplar won as its mirror image. Names of parts, keypoints and poses stay as they are then, also
-        those that speak of left and right.
+    is_mirrored : the exemplar won as its mirror image, see `mirrored`.
     """
+    annotation = mirrored(annotation) if is_mirrored else annotation
     target = Target.of(box, image_size)
-    mask = target.mask(annotation, is_mirrored)
-    parts = target.parts(annotation, is_mirrored)
-    keypoints = target.keypoints(annotation, is_mirrored)
+    mask = target.mask(annotation)
+    parts = target.parts(annotation)
+    keypoints = target.keypoints(annotation)
     metadata = _labels(annotation)
     return TransferredAnnotation(
         class_name=annotation.class_name,
@@ -177,7 +179,7 @@ def transfer_consensus(
     image_size : width and height of the detection's image.
     """
     target = Target.of(box, image_size)
-    voters = _check_voters(annotations, weights)
+    voters = check_voters(annotations, weights)
     total = sum(weight for _, weight in voters)
     mask, mask_agreement = _vote_mask(voters, target, total)
     parts, part_agreement = _vote_parts(voters, target, total)
@@ -322,7 +324,7 @@ def _labels(annotation: ExemplarAnnotation) -> dict[str, Any]:
     return {key: value for key, value in annotation.metadata.items() if key != KEYPOINTS}
 
 
-def _check_voters(annotations: Sequence[ExemplarAnnotation], weights: ArrayLike | None) -> _Voters:
+def check_voters(annotations: Sequence[ExemplarAnnotation], weights: ArrayLike | None) -> _Voters:
     """Annotations that have a weight, with it."""
     if not annotations:
         raise InputError("`annotations` must hold at least one exemplar")

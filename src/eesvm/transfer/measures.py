@@ -7,7 +7,7 @@ nobody labelled, count neither for nor against a mask, as in PASCAL VOC.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from eesvm.images.masks import check_mask, mask_box
 from eesvm.images.warping import pixels_touched
 from eesvm.structures import Box, ExemplarAnnotation, Instance
 from eesvm.transfer.inheritance import TransferredAnnotation, numbered_parts, transfer, transfer_consensus
+from eesvm.transfer.refinement import refine
 
 MASK_IOU = "mask IoU"
 PART_IOU = "part IoU"  # mean over the parts of the object; `part IoU, NAME` for each name where there are several
@@ -31,6 +32,7 @@ class Draw(NamedTuple):
 
     exemplars: tuple[int, ...]
     weights: tuple[float, ...] | None = None
+    is_refined: bool = False  # whether their mask is refined by the image
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,10 @@ class Judge:
         image_size: tuple[int, int],
         truth: Truth,
         keys: tuple[str, ...],
+        read_image: Callable[[], NDArray[np.uint8] | None] | None = None,
     ) -> None:
         self.annotations, self.box, self.image_size = annotations, box, image_size
+        self.read_image = read_image
         self.truth, self.keys = truth, keys
         self.known: dict[Draw, dict[str, float]] = {}
 
@@ -75,6 +79,9 @@ class Judge:
                 if len(chosen) == 1
                 else transfer_consensus(chosen, draw.weights, self.box, self.image_size)
             )
+            pixels = self.read_image() if draw.is_refined and self.read_image is not None else None
+            if pixels is not None:
+                handed = refine(handed, chosen, pixels, draw.weights)
             mask = self.truth.mask_iou(handed.mask, handed.offset)
             self.known[draw] = {**mask, **self._parts(handed), **self._labels(handed)}
         return self.known[draw]

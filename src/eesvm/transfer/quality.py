@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,13 @@ class Consensus:
 
     exemplars: Sequence[Sequence[int]]  # of each detection
     weights: Sequence[Sequence[float]] | None = None  # of each of them
+
+
+@dataclass(frozen=True)
+class Refined:
+    """A choice whose masks are refined by the image of the detection."""
+
+    choice: ArrayLike | Consensus
 
 
 @dataclass(frozen=True)
@@ -196,7 +204,7 @@ def random_choice(
 
 def transfer_quality(
     annotations: Sequence[ExemplarAnnotation],
-    choices: Mapping[str, ArrayLike | Consensus],
+    choices: Mapping[str, ArrayLike | Consensus | Refined],
     boxes: ArrayLike,
     instances: Sequence[Instance | None],
     image_sizes: Sequence[tuple[int, int]],
@@ -208,6 +216,7 @@ def transfer_quality(
     confidence: float = 0.95,
     random_state: int = 0,
     progress: Callable[[int, int], object] | None = None,
+    read_image: Callable[[int], NDArray[np.uint8] | None] | None = None,
 ) -> TransferQuality:
     """Measure what each choice of exemplars hands on to detections whose object is known.
 
@@ -230,6 +239,8 @@ def transfer_quality(
         mask, whose parts do. It tries them all.
     n_resamples, confidence, random_state : of the bootstrap that draws whole images.
     progress : called with the number of detections done, and of all.
+    read_image : gives the image of a detection by its number, for choices that are `Refined`; None: it cannot be read,
+        and the mask stays as it was.
 
     Raises
     ------
@@ -252,7 +263,8 @@ def transfer_quality(
             continue
         if truth is None or truth.instance is not instance:  # detections of one object follow each other
             truth = read_truth(instance)
-        judge = Judge(annotations, table[i], image_sizes[i], truth, keys)
+        read = None if read_image is None else partial(read_image, i)
+        judge = Judge(annotations, table[i], image_sizes[i], truth, keys, read)
         for name in names:
             draws = [judge.best()] if name == BEST_EXEMPLAR else [] if name == WHOLE_BOX else drawn[name][i]
             results = [judge.whole_box()] if name == WHOLE_BOX else [judge.measures(draw) for draw in draws]
@@ -331,8 +343,10 @@ def _check_lengths(n: int, **columns: Sequence[Any]) -> None:
             raise InputError(f"`{name}` must have one entry per detection, {n}, got {len(column)}")
 
 
-def _check_choice(choice: ArrayLike | Consensus, name: str, n: int, n_exemplars: int) -> list[list[Draw]]:
+def _check_choice(choice: ArrayLike | Consensus | Refined, name: str, n: int, n_exemplars: int) -> list[list[Draw]]:
     """For each detection what is drawn for it."""
+    if isinstance(choice, Refined):
+        return [[d._replace(is_refined=True) for d in s] for s in _check_choice(choice.choice, name, n, n_exemplars)]
     if isinstance(choice, Consensus):
         _check_lengths(n, **{f"choices[{name!r}].exemplars": choice.exemplars})
         weights = [None] * n if choice.weights is None else [tuple(map(float, each)) for each in choice.weights]

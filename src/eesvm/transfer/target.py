@@ -44,52 +44,50 @@ class Target:
             raise InputError(f"`box` must overlap the image of {width} x {height} pixels, got {box_text(corners)}")
         return cls(corners, (width, height), pixels)
 
-    def mask(self, annotation: ExemplarAnnotation, is_mirrored: bool = False) -> NDArray[np.bool_] | None:
+    def mask(self, annotation: ExemplarAnnotation) -> NDArray[np.bool_] | None:
         """The pixels that are in the mask by half or more, of those that the box touches."""
         if annotation.mask is None:
             return None
         mask = check_piece(annotation, check_mask(annotation.mask), "mask")
         if not mask.any():  # an object with no pixel was never outlined
             return None
-        edges = source_edges(self.pixels, self.box, source_box(annotation), is_mirrored)
-        return covered_share(mask, edges) >= HALF
+        return self.share(annotation, mask) >= HALF
 
-    def parts(self, annotation: ExemplarAnnotation, is_mirrored: bool = False) -> list[Part]:
+    def share(self, annotation: ExemplarAnnotation, mask: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """How much of each pixel that the box touches is in the exemplar's mask."""
+        return covered_share(mask, source_edges(self.pixels, self.box, source_box(annotation)))
+
+    def parts(self, annotation: ExemplarAnnotation) -> list[Part]:
         """The parts, cut to the image; one that lies outside of it is gone."""
         mapped = []
         for part in annotation.parts:
-            corners = self.points(check_box(part.box, f"the part {part.name}").reshape(2, 2), annotation, is_mirrored)
-            x1, x2 = np.sort(corners[:, 0])  # a mirrored one has its sides swapped
-            inside = geometry.clip([[x1, corners[0, 1], x2, corners[1, 1]]], *self.image_size)[0]
+            corners = self.points(check_box(part.box, f"the part {part.name}").reshape(2, 2), annotation)
+            inside = geometry.clip([corners.ravel()], *self.image_size)[0]
             if geometry.is_valid([inside])[0]:
                 mapped.append(Part(part.name, inside))
         return mapped
 
-    def keypoints(self, annotation: ExemplarAnnotation, is_mirrored: bool = False) -> dict[str, tuple[float, ...]]:
+    def keypoints(self, annotation: ExemplarAnnotation) -> dict[str, tuple[float, ...]]:
         """x, y and visibility of those that are annotated and lie in the image; what is no place is left out."""
         known = annotation.metadata.get(KEYPOINTS)
         mapped = {}
         for name, values in known.items() if isinstance(known, Mapping) else ():
-            numbers = _keypoint(values)
+            numbers = keypoint_numbers(values)
             if numbers is None or (len(numbers) == 3 and numbers[2] == 0):  # 0: the formats' word for not annotated
                 continue
-            x, y = self.points(numbers[None, :2], annotation, is_mirrored)[0]
+            x, y = self.points(numbers[None, :2], annotation)[0]
             if 0 <= x <= self.image_size[0] and 0 <= y <= self.image_size[1]:
                 mapped[str(name)] = (float(x), float(y), *numbers[2:].tolist())
         return mapped
 
-    def points(
-        self, points: NDArray[np.float64], annotation: ExemplarAnnotation, is_mirrored: bool
-    ) -> NDArray[np.float64]:
+    def points(self, points: NDArray[np.float64], annotation: ExemplarAnnotation) -> NDArray[np.float64]:
         """(n, 2) points of the exemplar's image where they lie here."""
         source = source_box(annotation)
         share = (points - source[:2]) / (source[2:] - source[:2])
-        if is_mirrored:
-            share[:, 0] = 1 - share[:, 0]
         return self.box[:2] + share * (self.box[2:] - self.box[:2])
 
 
-def _keypoint(values: Any) -> NDArray[np.float64] | None:
+def keypoint_numbers(values: Any) -> NDArray[np.float64] | None:
     """x, y and perhaps a visibility, finite; None for anything else, which metadata that nobody checks may hold."""
     try:
         numbers = np.asarray(values, dtype=np.float64)
@@ -126,7 +124,7 @@ def check_box(box: ArrayLike, name: str) -> Box:
 
 
 def source_box(annotation: ExemplarAnnotation) -> Box:
-    return check_box(annotation.box, f"the box of the exemplar {names_of([(annotation.image_id, annotation.index)])}")
+    return check_box(annotation.box, f"the box of the exemplar {annotation.name}")
 
 
 def check_piece(annotation: ExemplarAnnotation, piece: NDArray[Any], what: str) -> NDArray[Any]:
@@ -136,7 +134,7 @@ def check_piece(annotation: ExemplarAnnotation, piece: NDArray[Any], what: str) 
     width, height = touched.x2 - touched.x1, touched.y2 - touched.y1
     if piece.shape[0] > height or piece.shape[1] > width:
         raise InputError(
-            f"the {what} of the exemplar {names_of([(annotation.image_id, annotation.index)])} must have the {width} x "
+            f"the {what} of the exemplar {annotation.name} must have the {width} x "
             f"{height} pixels that its box touches, got {piece.shape[1]} x {piece.shape[0]}"
         )
     return piece

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 
 _NEAR = 0.3  # IoU from which windows take note of each other: less would add 0.027 at most, and most of the pairs
 
@@ -71,7 +71,7 @@ def _neighbours(boxes: _Floats, areas: _Floats, least: float) -> tuple[_Integers
     return starts, near, closeness
 
 
-@kernel()
+@inner()
 def _near_pairs(
     boxes: _Floats, areas: _Floats, least: float
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], _Floats, int]:
@@ -100,7 +100,7 @@ def _near_pairs(
     return firsts, seconds, overlaps, n_pairs
 
 
-@kernel()
+@inner()
 def _longer(values: NDArray[Any], length: int) -> NDArray[Any]:
     longer = np.empty(length, dtype=values.dtype)
     longer[: len(values)] = values
@@ -138,7 +138,7 @@ def _greedy(starts: _Integers, near: NDArray[np.int32], closeness: _Floats, weig
     return order
 
 
-@kernel()
+@inner()
 def _added(
     window: int, starts: _Integers, near: NDArray[np.int32], closeness: _Floats, weights: _Floats, reached: _Floats
 ) -> float:
@@ -148,7 +148,7 @@ def _added(
     return added
 
 
-@kernel()
+@inner()
 def _sink(heap: _Integers, bounds: _Floats, parent: int, n: int) -> None:
     """Let an element down to where the highest bound, then the lowest number, is above all others."""
     while 2 * parent + 1 < n:
@@ -161,6 +161,6 @@ def _sink(heap: _Integers, bounds: _Floats, parent: int, n: int) -> None:
         parent = child
 
 
-@kernel()
+@inner()
 def _is_above(bounds: _Floats, one: int, other: int) -> bool:
     return bounds[one] > bounds[other] or (bounds[one] == bounds[other] and one < other)

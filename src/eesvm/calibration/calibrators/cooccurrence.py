@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 from eesvm._support.validation import FloatArray, InputError, check_finite, check_groups, check_number, group_ids
 from eesvm.calibration.calibrators.base import ScoreCalibrator, winning_exemplar
 
@@ -362,7 +362,7 @@ def _best_around(heights: _Floats, is_detection: NDArray[np.bool_], boxes: _Floa
     return best
 
 
-@kernel()
+@inner()
 def _area(boxes: _Floats, i: int) -> float:
     return max(0.0, boxes[i, 2] - boxes[i, 0]) * max(0.0, boxes[i, 3] - boxes[i, 1])
 

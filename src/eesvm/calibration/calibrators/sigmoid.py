@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logit
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 from eesvm._support.validation import FloatArray, check_choice
 
 CRITERIA = ("least_squares", "platt")
@@ -311,7 +311,7 @@ def _platt(points: _Array, targets: _Array, offset: float) -> tuple[float, float
     return slope, offset
 
 
-@kernel()
+@inner()
 def _log_loss(slope: float, offset: float, points: _Array, targets: _Array) -> float:
     total = 0.0
     for k in range(len(points)):

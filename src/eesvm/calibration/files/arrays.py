@@ -27,10 +27,11 @@ FORMAT = "eesvm-calibrator"
 FORMAT_VERSION = 1
 
 _F64, _BOOL = np.dtype(np.float64), np.dtype(np.bool_)
-_ARRAYS: dict[str, dict[str, np.dtype[Any]]] = {
+_Dtypes = np.dtype[Any] | tuple[np.dtype[Any], ...]  # the dtype of an array, or those it may have
+_ARRAYS: dict[str, dict[str, _Dtypes]] = {
     "none": {},
     "sigmoid": {"sigmoids": _F64, "muted": _BOOL},
-    "isotonic": {"begins": np.dtype(np.float32), "values": _F64, "n_steps": np.dtype(np.int64)},
+    "isotonic": {"begins": (np.dtype(np.float32), _F64), "values": _F64, "n_steps": np.dtype(np.int64)},
     "affine": {"scale": _F64, "offset": _F64},
 }
 
@@ -53,8 +54,9 @@ def save_calibrator(path: str | os.PathLike[str], name: str, calibrator: ScoreCa
 
 
 def load_calibrator(path: str | os.PathLike[str], name: str, n_exemplars: int) -> ScoreCalibrator:
-    """The calibrator of the kind `name` for so many exemplars, from a file that `save_calibrator` wrote."""
-    arrays, metadata = read_arrays(path, FORMAT, FORMAT_VERSION, {"n_exemplars": np.dtype(np.int64)} | _ARRAYS[name])
+    """The calibrator of the kind `name` for `n_exemplars` exemplars, from a file that `save_calibrator` wrote."""
+    expected: dict[str, _Dtypes] = {"n_exemplars": np.dtype(np.int64), **_ARRAYS[name]}
+    arrays, metadata = read_arrays(path, FORMAT, FORMAT_VERSION, expected)
     if metadata.get("calibrator") != name:
         raise InputError(f"{path}: `calibrator` must be {name}, got {metadata.get('calibrator')!r}")
     if arrays["n_exemplars"].tolist() != [n_exemplars]:

@@ -23,8 +23,8 @@ FORMAT_VERSION = 1
 
 _VERSION_NAME = "certificate_format"
 _NAMES = tuple(field.name for field in fields(Certificate))
-_SCALARS = ("min_recall", "cutoff", "quantum", "detector_price")
-_DEFAULTS = {"detector_price": np.array(0.0)}  # of files that were written before there was one
+_SCALARS = ("min_recall", "cutoff", "quantum", "detector_price", "weight_cap")
+_DEFAULTS = {"detector_price": np.array(0.0), "weight_cap": np.array(np.inf)}  # of files from before there were any
 
 
 def save_certificate(path: str | os.PathLike[str], certificate: Certificate) -> None:

@@ -32,9 +32,10 @@ A pair with s_k(p) <= ceiling[k] is ignored although a solution may use it. Such
 s_k(n) >= ceiling[k], since s_k(n) >= s_k(p) then. The certificate proves the least of its leaves, its `cutoff` and what
 those negatives weigh. A leaf with w(paid) no less than that changes nothing, and its shares are not looked at.
 
-Arithmetic: amounts are whole numbers of a `quantum`, a power of two; weights are rounded down to whole quanta, of which
-there must be fewer than 2**53 in all, so that float64 adds them without rounding, in any order. The rest is Python's
-integers and fractions. Where all weights are whole multiples of one number, every loss is, and the bound is rounded up.
+Arithmetic: amounts are whole numbers of a `quantum`, a power of two; weights are cut down to `weight_cap` and rounded
+down to whole quanta, of which there must be fewer than 2**53 in all, so that float64 adds them without rounding, in any
+order. The rest is Python's integers and fractions. Where all weights are whole multiples of one number, every loss is,
+and the bound is rounded up; likewise in quanta, for losses below the cap.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def certified_bound(problem: CalibrationProblem, certificate: Certificate, max_d
     certificate.check(problem)
     back, without_price = paid_back(problem, certificate, max_detectors), quanta_without_price(plain, certificate)
     quantum, cutoff = float(certificate.quantum), float(certificate.cutoff)
-    weights = in_quanta(problem.negative_weights, quantum)
+    weights = in_quanta(problem.negative_weights, certificate)
     bound = math.inf if cutoff == math.inf else Fraction(cutoff) / Fraction(quantum)
     bound = min(bound, ceiling_cost(problem, certificate, weights))
     root, tree = Root(problem, certificate, weights), ProofTree(certificate)
@@ -82,8 +83,17 @@ def certified_bound(problem: CalibrationProblem, certificate: Certificate, max_d
         found = _leaf_bounds(root, certificate, tree, k, matter, max_detectors, without_price)
         bound = min([bound, *(max(with_price, without + back) for with_price, without in found)])
     if bound < math.inf:
-        bound = Fraction(bound) - back
-    return _as_loss(max(bound, 0), quantum, true_weights)
+        bound = _possible(max(Fraction(bound) - back, Fraction(0)), true_weights, certificate)
+    return _as_loss(bound, quantum, true_weights)
+
+
+def _possible(bound: Fraction, weights: NDArray[np.float64], certificate: Certificate) -> Fraction:
+    """A bound in quanta, up to the next loss that is possible in them: any multiple of the unit, or the cap or more."""
+    quanta = in_quanta(weights, certificate)
+    cap = np.floor(certificate.weight_cap / certificate.quantum)
+    unit = int(np.gcd.reduce(quanta[quanta < cap].astype(np.int64), initial=0))
+    possible = bound if unit == 0 else Fraction(math.ceil(bound / unit) * unit)
+    return possible if cap == math.inf else max(bound, min(possible, Fraction(int(cap))))
 
 
 def paid_back(problem: CalibrationProblem, certificate: Certificate, max_detectors: int | None) -> Fraction:
@@ -97,7 +107,7 @@ def quanta_without_price(problem: CalibrationProblem, certificate: Certificate) 
     if certificate.detector_price == 0:
         return None
     weights = weights_without_price(problem, float(certificate.detector_price))
-    return in_quanta(weights, float(certificate.quantum))
+    return in_quanta(weights, certificate)
 
 
 def priced(problem: CalibrationProblem, certificate: Certificate, max_detectors: int | None) -> CalibrationProblem:
@@ -214,10 +224,11 @@ def ceiling_cost(problem: CalibrationProblem, certificate: Certificate, weights:
     return int(cost.min())
 
 
-def in_quanta(weights: NDArray[np.float64], quantum: float) -> NDArray[np.float64]:
-    """(N,) weights rounded down to whole quanta, few enough for exact sums."""
+def in_quanta(weights: NDArray[np.float64], certificate: Certificate) -> NDArray[np.float64]:
+    """(N,) weights up to the cap, rounded down to whole quanta, few enough for exact sums."""
     with np.errstate(over="ignore", under="ignore"):
-        quanta = np.floor(weights / quantum)  # exact: dividing by a power of two changes the exponent
+        # Exact: dividing by a power of two changes the exponent.
+        quanta = np.floor(np.minimum(weights, certificate.weight_cap) / float(certificate.quantum))
         total = quanta.sum()
     if not total < EXACT:
         raise InputError(f"`quantum` is too small: the weights are {total:.3g} quanta, 2**53 or more")
@@ -236,3 +247,10 @@ def _as_loss(bound: Fraction | float, quantum: float, weights: NDArray[np.float6
         return sys.float_info.max
     nearest = float(exact)
     return nearest if Fraction(nearest) <= exact else math.nextafter(nearest, -math.inf)
+
+
+def is_rounded(problem: CalibrationProblem, certificate: Certificate) -> bool:
+    """Whether weights below the cap are more than the whole quanta that a certificate counts."""
+    weights = costs_as_negatives(problem).negative_weights
+    weights = weights[weights < certificate.weight_cap]
+    return bool((in_quanta(weights, certificate) * float(certificate.quantum) != weights).any())

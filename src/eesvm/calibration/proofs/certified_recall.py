@@ -57,7 +57,8 @@ def certified_left_out(
     plain, problem = problem, priced(problem, certificate, max_detectors)
     certificate.check(problem)
     quantum = float(certificate.quantum)
-    weights, without_price = in_quanta(problem.negative_weights, quantum), quanta_without_price(plain, certificate)
+    weights = in_quanta(problem.negative_weights, certificate)
+    without_price = quanta_without_price(plain, certificate)
     permitted = goal.allowance(plain, is_proof=True).times(1 / Fraction(quantum))
     allowance = permitted.less(-paid_back(problem, certificate, max_detectors))
     if ceiling_cost(problem, certificate, weights) <= allowance.at(0):

@@ -7,22 +7,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from fractions import Fraction
-
-import numpy as np
 
 from eesvm._support.validation import FloatArray, InputError, check_number
 from eesvm.calibration.certificate import Certificate
-from eesvm.calibration.detector_costs import costs_as_negatives
 from eesvm.calibration.goal import RecallGoal
 from eesvm.calibration.problem import CalibrationProblem
-from eesvm.calibration.proofs.certified_bound import certified_bound
+from eesvm.calibration.proofs.certified_bound import certified_bound, is_rounded
 from eesvm.calibration.proofs.certified_recall import certified_recall
 from eesvm.calibration.result import CalibrationResult
-from eesvm.calibration.units import common_unit
 
 OUT_OF_BOUNDS = "a threshold is outside of its bounds"
-TOLERANCE = 1e-9  # of the loss, and only for weights whose sums float64 rounds: what a claim may exceed its proof by
+TOLERANCE = 1e-9  # of the loss, where weights are no whole quanta: what an optimal one may be above its bound
 
 
 @dataclass(frozen=True)
@@ -45,8 +40,9 @@ class Verification:
 def verify(problem: CalibrationProblem, result: CalibrationResult) -> Verification:
     """Check a result against the scores, and its lower bound against its certificate.
 
-    Claims must hold exactly where sums of the negative weights are exact in float64 (counts, quarters, ...). For other
-    weights a loss or a bound may miss what is recomputed by `TOLERANCE` of the loss.
+    Loss and bound must be what the scores and the certificate say, to the last digit, and an optimal loss no more than
+    the bound. Where weights have more digits than the certificate counts (not counts, quarters, ...), the bound is a
+    little low, and an optimal loss may be above it by `TOLERANCE` of itself.
 
     Parameters
     ----------
@@ -59,30 +55,21 @@ def verify(problem: CalibrationProblem, result: CalibrationResult) -> Verificati
         return verify_recall(problem, result)
     problems: list[str] = []
     is_feasible, loss = _judge_thresholds(problem, result, problems)
-    bound = _judge_certificate(problem, result, problems)
-    slack = 0.0 if math.isnan(loss) else _slack(problem, result, loss)
-    if not abs(result.loss - loss) <= slack and not math.isnan(loss):
+    if result.loss != loss and not math.isnan(loss):
         problems.append(f"the loss is given as {result.loss:.17g}, but the scores say {loss:.17g}")
+    bound = _judge_certificate(problem, result, problems)
     proven = f"{bound:.17g} is proven" if result.certificate is not None else "there is no certificate to prove it"
-    bound_holds = bool(result.lower_bound <= bound + slack)
+    bound_holds = bool(result.lower_bound <= bound)
     if not bound_holds:
         problems.append(f"the lower bound is given as {result.lower_bound:.17g}, but {proven}")
-    if result.status == "optimal" and bound + slack < loss:
+    if result.status == "optimal" and bound + _slack(problem, result.certificate, bound, loss) < loss:
         problems.append(f"a loss of {loss:.17g} is given as optimal, but {proven}")
     return Verification(is_feasible, loss, bound, bound_holds, problems)
 
 
-def _slack(problem: CalibrationProblem, result: CalibrationResult, loss: float) -> float:
-    """What a claim may be beside the truth: nothing where sums of weights, costs and prices are exact, also in quanta.
-
-    Weights with more digits than a search has quanta (2**50 for all of them) are blurred by it, as rounded sums are.
-    """
-    price = getattr(result.certificate, "detector_price", 0.0) if result.max_detectors is not None else 0.0
-    is_price = isinstance(price, int | float | np.floating) and 0 <= price < math.inf
-    extended = costs_as_negatives(problem, float(price) if is_price else 0.0)
-    weights, unit = extended.negative_weights, common_unit(extended.negative_weights)
-    is_coarse = unit is not None and Fraction(math.fsum(weights)) * 2 * (len(weights) + 1) <= unit * 2**49
-    return 0.0 if is_coarse else TOLERANCE * loss
+def _slack(problem: CalibrationProblem, certificate: Certificate | None, bound: float, loss: float) -> float:
+    """What an optimal loss may be above its bound: nothing, unless the certificate rounds weights to whole quanta."""
+    return TOLERANCE * loss if bound > 0 and certificate is not None and is_rounded(problem, certificate) else 0.0
 
 
 def _check_thresholds(problem: CalibrationProblem, result: CalibrationResult, problems: list[str]) -> FloatArray:
@@ -144,8 +131,7 @@ def verify_recall(problem: CalibrationProblem, result: CalibrationResult) -> Ver
     if not is_feasible:
         is_within = problem.is_within_bounds(thresholds)
         problems.append(f"the loss is {loss:.17g}, which is not {goal}" if is_within else OUT_OF_BOUNDS)
-    slack = _slack(problem, result, loss)
-    if not abs(result.loss - loss) <= slack:
+    if result.loss != loss:
         problems.append(f"the loss is given as {result.loss:.17g}, but the scores say {loss:.17g}")
     if not abs(result.recall - recall) <= TOLERANCE:
         problems.append(f"the recall is given as {result.recall:.17g}, but the scores say {recall:.17g}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 from eesvm._support.sorting import stable_order
 
 _SPARSE = 8  # the load is summed over the exemplars in use where they are fewer than 1 / this of all
@@ -75,7 +75,7 @@ def positives_reply(first, last, rank, reach, start, row, amount, fee, choice, r
         _loads(p, rank, limits, start, row, chosen, used, load)
 
 
-@kernel(fastmath=True)
+@inner(fastmath=True)
 def _loads(p, rank, limits, start, row, chosen, used, load):
     """load[e] = the part of p's choice that needs the negative of its entry e."""
     n_exemplars = len(limits)
@@ -308,7 +308,7 @@ def neediest_entries(begin, room, found, need, n_found, eagerness, most_needed):
         n_found[p] = n_wanted
 
 
-@kernel()
+@inner()
 def _add_up(p, order, row_of, reach, choice, part, touched):
     """part[n] += p's choice of the exemplars that need n; returns how many rows were touched."""
     n_touched = 0

@@ -40,8 +40,7 @@ _PLAIN_WORK = 1e8  # numbers looked at in a search without shares: a problem tha
 _EARLY_WORK = 1e7  # numbers that the ascent looks at before its box is searched for the first time, then twice as many
 _EARLY_DIVES = 1.0, 0.2  # of what the ascent has looked at: what a search of the root, of other boxes, may look at
 _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth first; adapts to what succeeds
-_LEAST_EXPONENT = -1074  # of a power of two that float64 can hold
-_INEXACT = 1e-10  # of the loss: what is not worth looking for where sums of weights are rounded
+_INEXACT = 1e-10  # of the loss: what is not worth looking for where weights are rounded
 
 
 class ExactSearch:
@@ -52,10 +51,11 @@ class ExactSearch:
     ) -> None:
         self.ranked, self.run, self.workers = ranked, run, workers
         self.random_state = random_state
-        self.quantum = _quantum(ranked)
-        # Every loss is a multiple of the unit, unless rounding to quanta blurs it.
-        self.unit = unit if unit and unit > 2 * len(ranked.prices) * self.quantum else None
+        self.quantum = ranked.quantum
         self.blur = _lost_quanta(ranked, self.quantum)
+        # Every loss is a multiple of the unit, unless rounding to quanta blurs it.
+        is_clear = unit and (self.blur == 0 or unit > 2 * len(ranked.prices) * self.quantum)
+        self.unit = unit if is_clear else None
         self.must_cover_all = ranked.left_out_budget == 0
         self.proof = Proof(cheap_box(ranked, math.inf))
         self.queue: list[tuple[float, int]] = []
@@ -105,14 +105,15 @@ class ExactSearch:
     def _margin(self) -> float:
         """The least improvement that is worth looking for."""
         if self.unit is not None:
-            return float(self.unit)
+            return max(float(self.unit), _INEXACT * self.loss if self.ranked.is_rounded else 0.0)
         return 2 * len(self.ranked.prices) * self.quantum + _INEXACT * self.loss
 
     def _settled(self) -> float:
         """The bound of a box in which nothing is left that is worth looking for."""
+        margin = self._margin()
         if self.unit is not None:
-            return self.loss
-        return max(0.0, self.loss - self._margin() - len(self.ranked.prices) * self.quantum)
+            return self.loss if margin == self.unit else self.loss - margin
+        return max(0.0, self.loss - margin - len(self.ranked.prices) * self.quantum)
 
     def _push(self, leaf: Leaf) -> None:
         if not self._is_closed(leaf.bound):
@@ -385,12 +386,6 @@ def _promising_split(ranked: RankedProblem, ascent: Ascent, evaluation: Evaluati
         if score[at] > best:
             best, split = float(score[at]), (j, int(levels[at]))
     return split
-
-
-def _quantum(ranked: RankedProblem) -> float:
-    """A power of two so small that shares lose next to nothing, so large that sums of all prices are exact."""
-    _, exponent = math.frexp(float(ranked.prices.sum(dtype=np.float64)) + ranked.fixed_loss or 1.0)
-    return math.ldexp(1.0, max(exponent - 50, _LEAST_EXPONENT))
 
 
 def _lost_quanta(ranked: RankedProblem, quantum: float) -> int:

@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
+from eesvm._support.sorting import copy_into
 
 _DEFLECTION = 0.7  # of the last direction that goes into the next
 _AT_PRICE = 1 - 1e-7  # of the price: from there on a positive counts as worth leaving out
@@ -82,7 +83,7 @@ def find_play(order, delta, units, prices, lowest, highest):
     return Play(positives, units[positives], dead, negatives, prices[negatives], event, start, entry, entry_start)
 
 
-@kernel()
+@inner()
 def _open_positives(delta, lowest, highest):
     """(positives that are open, positives that are dead, (E,) the highest level that an open one needs)."""
     n_positives, n_exemplars = delta.shape
@@ -108,7 +109,7 @@ def _open_positives(delta, lowest, highest):
     return positives[:n_open].copy(), dead[:n_dead].copy(), reach
 
 
-@kernel()
+@inner()
 def _by_level(delta, positives, j, reach, highest):
     """Rows of the positives by their level under j; those of level l are first[l] to first[l + 1]."""
     first = np.zeros(reach + 2, dtype=np.int64)
@@ -126,7 +127,7 @@ def _by_level(delta, positives, j, reach, highest):
     return first, by_level
 
 
-@kernel()
+@inner()
 def price_of_leaving_out(values, units, budget):
     """About the value per unit at which the budget runs out, if the most valuable are left out first."""
     high = total = 0.0
@@ -190,8 +191,8 @@ def ascend(play, budget, least_price, values, shares, target, n_steps, patience,
         n_stale = 0 if bound > best + 0.02 * max(reach, 0.0) else n_stale + 1
         if bound > best:
             best = bound
-            best_values[:] = values
-            best_shares[:] = shares
+            copy_into(best_values, values)
+            copy_into(best_shares, shares)
         step += 1
         if best >= target:
             break
@@ -199,8 +200,8 @@ def ascend(play, budget, least_price, values, shares, target, n_steps, patience,
             reach = target - best
         if n_stale >= patience:
             reach, n_stale = reach / 2, 0
-            values[:] = best_values
-            shares[:] = best_shares
+            copy_into(values, best_values)
+            copy_into(shares, best_shares)
             value_move[:] = 0
             share_move[:] = 0
             if reach < 0.03 * (target - best):
@@ -213,12 +214,12 @@ def ascend(play, budget, least_price, values, shares, target, n_steps, patience,
         for i in range(n_positives):
             values[i] = max(0.0, values[i] + length * value_move[i])
         _move_shares(play, shares, share_move, length)
-    values[:] = best_values
-    shares[:] = best_shares
+    copy_into(values, best_values)
+    copy_into(shares, best_shares)
     return best, step
 
 
-@kernel()
+@inner()
 def _take_values(play, values, price, budget, gradient):
     """Cut `values` at the price; returns their sum and fills `gradient` without what the exemplars cover."""
     total = at_price = 0.0
@@ -234,7 +235,7 @@ def _take_values(play, values, price, budget, gradient):
     return total
 
 
-@kernel()
+@inner()
 def _find_move(play, values, gradient, ends, value_move, share_move):
     """Where to go: the gradient and part of where the last step went; returns the square of its length."""
     for j in range(len(ends)):
@@ -259,7 +260,7 @@ def _find_move(play, values, gradient, ends, value_move, share_move):
     return size
 
 
-@kernel()
+@inner()
 def _move_shares(play, shares, share_move, length):
     """Go along `share_move`, then to the nearest shares that are not negative and add up to each price."""
     for i in range(len(play.negatives)):
@@ -444,7 +445,7 @@ def add_up(positive, negative, amount, n_positives, n_negatives):
     return rows[:n_rows].copy(), start[: n_rows + 1].copy(), columns[:n_entries].copy(), quanta[:n_entries].copy()
 
 
-@kernel()
+@inner()
 def _sorted_by(keys, sequence, n_keys):
     """`sequence`, places in `keys`, by the keys there; equal keys keep their order."""
     first = np.zeros(n_keys + 1, dtype=np.int64)

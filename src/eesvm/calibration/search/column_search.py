@@ -107,7 +107,7 @@ class ColumnSearch(ExactSearch):
 
     def _target(self) -> float:
         """The bound that closes a box, and a little more against what rounding takes away."""
-        if self.unit is not None:
+        if self.unit is not None and self._margin() == self.unit:
             return self.loss - (1 - _MARGIN) * float(self.unit)
         return self.loss - self._margin() / 4
 

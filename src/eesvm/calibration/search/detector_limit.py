@@ -1,4 +1,4 @@
-"""At most so many exemplars in use: what a search by boxes has to know about it.
+"""A limit on the number of exemplars in use: what a search by boxes has to know about it.
 
 In: how many, and a price for each that is in use. Out: smaller boxes, and who may be raised. Exemplars that an upper
 threshold keeps in use are counted before (docs/maths.md, section 9).

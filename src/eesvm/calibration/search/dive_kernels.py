@@ -16,8 +16,8 @@ from collections import namedtuple
 
 import numpy as np
 
-from eesvm._support.compile import kernel
-from eesvm._support.sorting import stable_order
+from eesvm._support.compile import inner, kernel
+from eesvm._support.sorting import copy_into, put_in_order, stable_order
 
 FINISHED, OUT_OF_BUDGET = 0, 1
 # What becomes of a child, or of what is left when all children are forbidden: it is searched further; it costs nothing,
@@ -40,7 +40,7 @@ State = namedtuple("State", "level highest n_passed is_accepted is_covered cost 
 Trail = namedtuple("Trail", "accepted covered positive worth favourite marks")
 
 
-@kernel()
+@inner()
 def _find_favourite(field, state, q):
     """The cheapest live exemplar of q in its own shares; a worth of inf where none is alive."""
     reach, cost = field.reach[q], state.cost[q]
@@ -51,14 +51,14 @@ def _find_favourite(field, state, q):
     state.worth[q], state.favourite[q] = least, favourite
 
 
-@kernel()
+@inner()
 def _note(state, trail, n_noted, q):
     """Remember the worth of q before it changes."""
     trail.positive[n_noted], trail.worth[n_noted], trail.favourite[n_noted] = q, state.worth[q], state.favourite[q]
     return n_noted + 1
 
 
-@kernel()
+@inner()
 def _open(field, state, trail, counts, j, level, sums):
     """Exemplar j reaches `level`: sums[0] (paid) and sums[1] (worth of uncovered positives) are brought up to date."""
     n_accepted, n_covered, n_noted, stamp = counts[0], counts[1], counts[2], counts[3] + 1
@@ -111,7 +111,7 @@ def _open(field, state, trail, counts, j, level, sums):
     counts[0], counts[1], counts[2] = n_accepted, n_covered, n_noted
 
 
-@kernel()
+@inner()
 def _undo_open(field, state, trail, counts, j, old_level, old_counts):
     """Take `_open` back, down to the lengths that the trails had before."""
     n_accepted, n_covered, n_noted = old_counts[0], old_counts[1], old_counts[2]
@@ -140,7 +140,7 @@ def _undo_open(field, state, trail, counts, j, old_level, old_counts):
         state.n_passed[j] -= 1
 
 
-@kernel()
+@inner()
 def _undo_notes(state, trail, counts, n_noted):
     for k in range(counts[2] - 1, n_noted - 1, -1):
         q = trail.positive[k]
@@ -148,7 +148,7 @@ def _undo_notes(state, trail, counts, n_noted):
     counts[2] = n_noted
 
 
-@kernel()
+@inner()
 def _shut(field, state, trail, counts, j, level, sums):
     """Exemplar j stays below `level`: whoever liked it best there looks for another. True where that fails for one."""
     state.highest[j] = level - 1
@@ -172,7 +172,7 @@ def _shut(field, state, trail, counts, j, level, sums):
     return is_dead
 
 
-@kernel()
+@inner()
 def _find_children(field, state, counts, p, limit, child, cost):
     """Exemplars that may cover p for at most `limit`, cheapest first; a free one comes alone. Returns their number."""
     n_children = 0
@@ -198,7 +198,8 @@ def _find_children(field, state, counts, p, limit, child, cost):
             n_children += 1
     if n_children > 1:
         sequence = stable_order(cost[:n_children])
-        child[:n_children], cost[:n_children] = child[:n_children][sequence], cost[:n_children][sequence]
+        put_in_order(child, sequence)
+        put_in_order(cost, sequence)
     return n_children
 
 
@@ -248,13 +249,13 @@ def child_bounds(field, state, trail, sums, p, most, budget, child, bound):
             _open(field, state, trail, counts, j, level, sums)
             bound[i] = sums[0] + sums[1]
             _undo_open(field, state, trail, counts, j, old_level, old_counts)
-            sums[:] = old_sums
+            copy_into(sums, old_sums)
         if has_room and _shut(field, state, trail, counts, j, level, sums):
             n_children = i + 1
             break
-    state.highest[:] = old_highest
+    copy_into(state.highest, old_highest)
     _undo_notes(state, trail, counts, 0)
-    sums[:] = before
+    copy_into(sums, before)
     trail.marks[:] = -1
     return n_children, counts[4]
 
@@ -289,7 +290,7 @@ def dive(field, state, trail, sums, best, margin, best_level, budget, events):
             if place[depth] == n_positives:
                 if sums[0] < best:
                     best = sums[0]
-                    best_level[:] = state.level
+                    copy_into(best_level, state.level)
                 events[n_events, 0], events[n_events, 1], events[n_events, 2] = -1, -1, BY_SHARES
                 n_events += 1
                 depth -= 1
@@ -299,14 +300,14 @@ def dive(field, state, trail, sums, best, margin, best_level, budget, events):
                 return OUT_OF_BUDGET, best, n_nodes, n_events
             p = field.sequence[place[depth]]
             positive[depth], first_note[depth], next_child[depth] = p, counts[2], 0
-            sums_at[depth] = sums
+            copy_into(sums_at[depth], sums)
             n_children[depth] = _find_children(field, state, counts, p, best - margin - sums[0], child[depth], cost)
             is_free[depth] = n_children[depth] == 1 and cost[0] == 0
             is_new = False
         else:
             j = child[depth, next_child[depth] - 1]
             _undo_open(field, state, trail, counts, j, old_level[depth], old_counts[depth])
-            sums[:] = old_sums[depth]
+            copy_into(sums, old_sums[depth])
         # Forbid the last child to its siblings, then look for the next that is worth a visit.
         p = positive[depth]
         ending = BY_POSITIVE
@@ -328,8 +329,9 @@ def dive(field, state, trail, sums, best, margin, best_level, budget, events):
                 break
             j = child[depth, next_child[depth]]
             next_child[depth] += 1
-            old_level[depth], old_sums[depth] = state.level[j], sums
-            old_counts[depth] = counts[:3]
+            old_level[depth] = state.level[j]
+            copy_into(old_sums[depth], sums)
+            copy_into(old_counts[depth], counts[:3])
             _open(field, state, trail, counts, j, np.int64(field.reach[p, j]), sums)
             if sums[0] + sums[1] <= best - margin or is_free[depth]:
                 events[n_events, 0], events[n_events, 1] = p, j
@@ -341,7 +343,7 @@ def dive(field, state, trail, sums, best, margin, best_level, budget, events):
             events[n_events, 0], events[n_events, 1], events[n_events, 2] = p, j, BY_SHARES
             n_events += 1
             _undo_open(field, state, trail, counts, j, old_level[depth], old_counts[depth])
-            sums[:] = old_sums[depth]
+            copy_into(sums, old_sums[depth])
         if is_new:
             depth += 1
             place[depth] = place[depth - 1] + 1
@@ -352,6 +354,6 @@ def dive(field, state, trail, sums, best, margin, best_level, budget, events):
             for k in range(next_child[depth] - 1, -1, -1):
                 state.highest[child[depth, k]] = old_highest[depth, k]
             _undo_notes(state, trail, counts, first_note[depth])
-            sums[:] = sums_at[depth]
+            copy_into(sums, sums_at[depth])
             depth -= 1
     return FINISHED, best, n_nodes, n_events

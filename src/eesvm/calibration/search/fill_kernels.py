@@ -9,7 +9,7 @@ costs comes first; what `recall_search` makes of it is checked there.
 
 from __future__ import annotations
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 
 
 @kernel()
@@ -46,7 +46,7 @@ def fill(order, delta, by_delta, units, prices, highest, rate, room, slots, is_f
                 room += rate * units[p]
 
 
-@kernel()
+@inner()
 def _best_step(order, delta, by_delta, units, prices, highest, rate, room, level, is_accepted, is_covered):
     """(units covered for a unit of loss, level) of the best step of one exemplar; (0, -1) where none fits."""
     cost = gain = best = 0.0

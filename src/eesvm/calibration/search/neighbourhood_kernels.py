@@ -22,8 +22,8 @@ from collections import namedtuple
 
 import numpy as np
 
-from eesvm._support.compile import kernel
-from eesvm._support.sorting import stable_order
+from eesvm._support.compile import inner, kernel
+from eesvm._support.sorting import copy_into, stable_order
 
 FORBIDDEN = np.iinfo(np.int32).max
 NOBODY = -1  # in place of an exemplar
@@ -81,7 +81,7 @@ _COVER_ALL_SHARE = 0.25  # with a budget: moves that cover all that was lost, so
 _HOPELESS = 0.05  # a move is abandoned before the tightening when the loss has grown by this share
 
 
-@kernel()
+@inner()
 def draw(generator):
     """A number in [0, 1): splitmix64 on the counter."""
     generator[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -91,13 +91,13 @@ def draw(generator):
     return np.float64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
 
 
-@kernel()
+@inner()
 def draw_below(generator, n):
     """A whole number in [0, n)."""
     return np.int64(draw(generator) * n)
 
 
-@kernel()
+@inner()
 def set_level(table, state, scratch, j, new):
     """Move exemplar j to level `new`; positives that nobody covers any more are added to `lost`. In place."""
     old = state.levels[j]
@@ -140,6 +140,28 @@ def set_level(table, state, scratch, j, new):
 
 
 @kernel()
+def start_from(table, state, scratch, levels):
+    """Take on `levels`. In place."""
+    for j in range(len(levels)):
+        if levels[j] != state.levels[j]:
+            set_level(table, state, scratch, j, np.int64(levels[j]))
+
+
+@kernel()
+def cover_first(table, state, scratch, sequence, first, last, allowance):
+    """`cover_in_order`, without a blur and whatever it costs."""
+    return cover_in_order(table, state, scratch, sequence, first, last, allowance, 0.0, np.inf)
+
+
+@kernel()
+def settle(table, state, scratch):
+    """Tighten, and make what has been changed so far the state that moves begin with. In place."""
+    tighten(table, state, scratch, 0.0)
+    forget_move(scratch)
+    state.totals[LOSS] = loss_of_state(table, state)
+
+
+@inner()
 def cover_in_order(table, state, scratch, sequence, first, last, allowance, noise, limit):
     """Cover the positives sequence[first:last] that nobody covers, each by the least added cost. In place.
 
@@ -156,13 +178,13 @@ def cover_in_order(table, state, scratch, sequence, first, last, allowance, nois
         j = _cheapest_exemplar(table, state, p, noise)
         if j == NOBODY:
             return -1.0
-        _change(table, state, scratch, j, table.delta[p, j])
+        _change(table, state, scratch, j, np.int64(table.delta[p, j]))
         if state.totals[LOSS] > limit:
             return -1.0
     return allowance
 
 
-@kernel()
+@inner()
 def tighten(table, state, scratch, noise):
     """Lower every level to what only its exemplar covers, in random order, then spend what the budget leaves.
 
@@ -178,12 +200,12 @@ def tighten(table, state, scratch, noise):
             k -= 1
         new = max(table.lowest[j], table.deltas[j, k - 1] if k > 0 else 0)
         if new < state.levels[j]:
-            _change(table, state, scratch, j, new)
+            _change(table, state, scratch, j, np.int64(new))
     while state.totals[LEFT_OUT] < table.budget:
         j, new = _best_to_leave_out(table, state, noise)
         if j == NOBODY:
             break
-        _change(table, state, scratch, j, new)
+        _change(table, state, scratch, j, np.int64(new))
 
 
 @kernel()
@@ -191,10 +213,10 @@ def go_to(table, state, scratch, levels, noise, spread):
     """Take on `levels`, cover what they leave uncovered, tighten. In place; False where that cannot be done."""
     for j in range(len(levels)):  # up before down: fewer positives are lost on the way
         if levels[j] > state.levels[j]:
-            set_level(table, state, scratch, j, levels[j])
+            set_level(table, state, scratch, j, np.int64(levels[j]))
     for j in range(len(levels)):
         if levels[j] < state.levels[j]:
-            set_level(table, state, scratch, j, levels[j])
+            set_level(table, state, scratch, j, np.int64(levels[j]))
     forget_move(scratch)
     for p in range(len(table.weights)):
         if state.coverers[p] == 0:
@@ -207,7 +229,7 @@ def go_to(table, state, scratch, levels, noise, spread):
     return is_possible
 
 
-@kernel()
+@inner()
 def loss_of_state(table, state):
     """The loss summed from scratch, always in the same order."""
     loss = 0.0
@@ -217,7 +239,7 @@ def loss_of_state(table, state):
     return loss
 
 
-@kernel()
+@inner()
 def forget_move(scratch):
     """What has been changed so far stays: start a new list of changes."""
     for i in range(scratch.lengths[N_TOUCHED]):
@@ -257,7 +279,7 @@ def make_moves(table, state, scratch, counters, best_levels, best_loss, n_moves,
                 counters[N_IMPROVED] += 1
             if state.totals[LOSS] < best_loss[0]:
                 best_loss[0] = state.totals[LOSS]
-                best_levels[:] = state.levels
+                copy_into(best_levels, state.levels)
         else:
             _undo(table, state, scratch, before)
         for k in range(scratch.lengths[N_TOUCHED]):
@@ -266,7 +288,7 @@ def make_moves(table, state, scratch, counters, best_levels, best_loss, n_moves,
     return n_moves
 
 
-@kernel()
+@inner()
 def _list_active(table, state, group):
     """Write the exemplars that can be lowered into `group`; returns how many."""
     n = 0
@@ -277,7 +299,7 @@ def _list_active(table, state, group):
     return n
 
 
-@kernel()
+@inner()
 def _note_lost(scratch, p):
     if not scratch.is_lost[p]:
         scratch.is_lost[p] = True
@@ -285,7 +307,7 @@ def _note_lost(scratch, p):
         scratch.lengths[N_LOST] += 1
 
 
-@kernel()
+@inner()
 def _change(table, state, scratch, j, new):
     """`set_level`, with a note of the level before the move."""
     if not scratch.is_touched[j]:
@@ -296,16 +318,16 @@ def _change(table, state, scratch, j, new):
     set_level(table, state, scratch, j, new)
 
 
-@kernel()
+@inner()
 def _undo(table, state, scratch, loss):
     """Put every changed exemplar back to its level before the move."""
     for i in range(scratch.lengths[N_TOUCHED]):
         j = scratch.touched[i]
-        set_level(table, state, scratch, j, scratch.old_levels[j])
+        set_level(table, state, scratch, j, np.int64(scratch.old_levels[j]))
     state.totals[LOSS] = loss
 
 
-@kernel()
+@inner()
 def _cost_of_slice(order, j, start, stop, open_prices, limit):
     """What accepting order[j, start:stop] would add, from its far end; may stop early with some value > limit."""
     cost = 0.0
@@ -319,7 +341,7 @@ def _cost_of_slice(order, j, start, stop, open_prices, limit):
     return cost
 
 
-@kernel()
+@inner()
 def _cheapest_exemplar(table, state, p, noise):
     """The exemplar that covers p at the least added cost, each cost blurred by `noise`; NOBODY if the caps bar all."""
     row = table.delta[p]
@@ -350,7 +372,7 @@ def _cheapest_exemplar(table, state, p, noise):
     return best
 
 
-@kernel()
+@inner()
 def _cover_lost(table, state, scratch, noise, spread, limit, leaves_out):
     """Cover the lost positives, the most urgent first, urgencies blurred by `spread`. In place; False: given up.
 
@@ -376,7 +398,7 @@ def _cover_lost(table, state, scratch, noise, spread, limit, leaves_out):
     return cover_in_order(table, state, scratch, sequence, 0, n, allowance, noise, limit) >= 0
 
 
-@kernel()
+@inner()
 def _best_to_leave_out(table, state, noise):
     """The exemplar and the lower level for it that save most per weight left out within the budget, or NOBODY.
 
@@ -406,7 +428,7 @@ def _best_to_leave_out(table, state, noise):
     return best, best_level
 
 
-@kernel()
+@inner()
 def _plan(table, state, scratch, n_active):
     """The first half of a move, of a random kind: exemplars and goals for their levels into `chosen` and `goals`.
 
@@ -438,7 +460,7 @@ def _plan(table, state, scratch, n_active):
     return n, is_banned
 
 
-@kernel()
+@inner()
 def _plan_to_raise(table, state, scratch):
     """Plan to raise exemplars near one or two random positives so that they cover them; returns how many."""
     generator = state.generator
@@ -457,7 +479,7 @@ def _plan_to_raise(table, state, scratch):
     return n
 
 
-@kernel()
+@inner()
 def _choose_near(table, state, chosen, n_near):
     """Choose most of the exemplars near a positive that chosen[0] covers, in its place; returns how many."""
     if state.n_covered[chosen[0]] == 0:
@@ -471,7 +493,7 @@ def _choose_near(table, state, chosen, n_near):
     return n
 
 
-@kernel()
+@inner()
 def _choose_sharing(table, state, chosen, size, by_negatives):
     """Choose up to `size` exemplars that alone share a negative or positive with chosen[0]; returns how many in all."""
     j = chosen[0]
@@ -488,7 +510,7 @@ def _choose_sharing(table, state, chosen, size, by_negatives):
     return n
 
 
-@kernel()
+@inner()
 def _lower_level(table, state, j, way):
     """A level for exemplar j that is lower than its own, if there is one."""
     level = np.int64(0)

@@ -5,7 +5,7 @@ Losses are those of the ranked problem, without what every solution pays anyway.
 
 A move lowers or raises a few exemplars that have something in common, covers again what was lost at the least added
 cost, and tightens every level to what only its exemplar covers. It stays if the loss is not higher. When many moves in
-a row were of no use, the solution joins a small pool of the best ones, and the search goes on from two of them laid
+a row were of no use, the solution joins a small pool of the best ones, and the search continues from two of them laid
 over each other (the union of what they accept covers everything; tightening then keeps a mixture) or from one of them
 with part of its exemplars switched off.
 """
@@ -131,8 +131,7 @@ class NeighbourhoodSearch:
         """From all levels at their lowest to a feasible, tight state."""
         table, state, scratch = self._table, self._state, self._scratch
         start = table.lowest if levels is None else np.clip(levels, table.lowest, table.highest).astype(np.int32)
-        for j in np.flatnonzero(start):
-            _kernels.set_level(table, state, scratch, j, start[j])
+        _kernels.start_from(table, state, scratch, start)
         sequence = np.argsort(-table.urgency, kind="stable").astype(np.int32)
         allowance, done = table.budget, 0
         while done < len(sequence):
@@ -141,15 +140,13 @@ class NeighbourhoodSearch:
                 break
             last = len(sequence) if run is None else min(len(sequence), done + run.chunk())
             began = time.perf_counter()
-            allowance = _kernels.cover_in_order(table, state, scratch, sequence, done, last, allowance, 0.0, np.inf)
+            allowance = _kernels.cover_first(table, state, scratch, sequence, done, last, allowance)
             if run is not None:
                 run.chunk_took(time.perf_counter() - began)
             if allowance < 0:
                 raise InputError("no levels up to `highest` cover the positives")
             done = last
-        _kernels.tighten(table, state, scratch, 0.0)
-        _kernels.forget_move(scratch)
-        state.totals[_kernels.LOSS] = _kernels.loss_of_state(table, state)
+        _kernels.settle(table, state, scratch)
 
     def _cover_separately(self, positives: NDArray[np.int32], allowance: float) -> None:
         """Give each positive that nobody covers to the exemplar with the fewest negatives, whatever the others do."""
@@ -163,8 +160,7 @@ class NeighbourhoodSearch:
             raise InputError("no levels up to `highest` cover the positives")
         levels = state.levels.copy()
         np.maximum.at(levels, exemplars[~is_hopeless], deltas[~is_hopeless])
-        for j in np.flatnonzero(levels > state.levels):
-            _kernels.set_level(table, state, self._scratch, j, levels[j])
+        _kernels.start_from(table, state, self._scratch, levels)
 
     def _start_elsewhere(self) -> None:
         """Put the solution at hand into the pool, and go on from a mixture or a damaged copy of what is there."""

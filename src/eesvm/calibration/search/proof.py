@@ -115,6 +115,7 @@ class Proof:
             price=np.array([price for _, price in sets]),
             quantum=quantum,
             detector_price=detector_price,
+            weight_cap=ranked.cap,
         )
 
     def _ceiling(self, problem: CalibrationProblem, ranked: RankedProblem) -> FloatArray:

@@ -68,7 +68,7 @@ class RecallSearch(ColumnSearch):
         self.permitted = permitted.less(Fraction(math.fsum(fixed)))
         # Proofs count whole quanta of every weight.
         in_quanta = provable.times(1 / Fraction(self.quantum))
-        self.without_price = in_quanta.less(int(np.floor(fixed / self.quantum).sum()))
+        self.without_price = in_quanta.less(int(np.floor(fixed / self.quantum).sum()))  # none is above the cap
         paid_back = Fraction(self.limit.price) * self.limit.most / Fraction(self.quantum)
         self.in_quanta = self.without_price.less(-paid_back)
         self.provable = self.in_quanta.times(Fraction(self.quantum))

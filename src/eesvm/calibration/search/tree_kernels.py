@@ -14,8 +14,8 @@ from collections import namedtuple
 
 import numpy as np
 
-from eesvm._support.compile import kernel
-from eesvm._support.sorting import stable_order
+from eesvm._support.compile import inner, kernel
+from eesvm._support.sorting import copy_into, put_in_order, stable_order
 
 FORBIDDEN = np.iinfo(np.int32).max
 LEFT_OUT = -1  # in place of an exemplar: this positive stays uncovered
@@ -129,7 +129,7 @@ def enumerate_leaves(tree, path, counters, best_levels, best_loss, budget):
             counters[N_LEAVES] += 1
             if path.loss[depth] < best_loss[0]:
                 best_loss[0] = path.loss[depth]
-                best_levels[:] = path.levels
+                copy_into(best_levels, path.levels)
         if depth < n_levels and path.next[depth] <= n_exemplars:
             child = path.next[depth]
             path.next[depth] += 1
@@ -174,7 +174,7 @@ def search_tree(tree, path, arena, switches, counters, best_levels, best_loss, b
                 path.first[depth] = path.next[depth] = path.end[depth] = path.end[depth - 1] if depth > 0 else 0
                 if path.loss[depth] < best_loss[0]:
                     best_loss[0] = path.loss[depth]
-                    best_levels[:] = path.levels
+                    copy_into(best_levels, path.levels)
                     counters[N_LEAVES] += 1
                     return FOUND_LEAF
         child = path.next[depth]
@@ -196,7 +196,7 @@ def search_tree(tree, path, arena, switches, counters, best_levels, best_loss, b
     return OUT_OF_BUDGET
 
 
-@kernel()
+@inner()
 def _go_down(tree, path, counters, exemplar, loss):
     """Enter the child that covers the current positive with `exemplar` (or leaves it out), at the given loss."""
     depth = counters[DEPTH]
@@ -218,7 +218,7 @@ def _go_down(tree, path, counters, exemplar, loss):
     counters[DEPTH] = depth + 1
 
 
-@kernel()
+@inner()
 def _go_up(tree, path, counters):
     """Leave the current node for its parent and undo what entering it did."""
     depth = counters[DEPTH]
@@ -229,7 +229,7 @@ def _go_up(tree, path, counters):
     counters[DEPTH] = depth - 1
 
 
-@kernel()
+@inner()
 def _expand(tree, path, arena, switches, counters, best_loss, start):
     """Write the children of the current node that survive pruning into arena[start:], cheapest first."""
     depth = counters[DEPTH]
@@ -272,7 +272,7 @@ def _expand(tree, path, arena, switches, counters, best_loss, start):
     path.end[depth] = end
 
 
-@kernel()
+@inner()
 def _only_child(arena, counters, start, exemplar, loss):
     """The positive is accepted at no cost: one child, the others would only accept more. Returns its end."""
     arena.exemplar[start], arena.loss[start] = exemplar, loss
@@ -280,7 +280,7 @@ def _only_child(arena, counters, start, exemplar, loss):
     return start + 1
 
 
-@kernel()
+@inner()
 def _sort_children(arena, start, end):
     """Sort arena[start:end] by loss, equal losses by exemplar (leaving out first)."""
     if end - start < 2:
@@ -291,12 +291,11 @@ def _sort_children(arena, start, end):
             arena.exemplar[k], arena.loss[k] = arena.exemplar[k - 1], arena.loss[k - 1]
         arena.exemplar[start], arena.loss[start] = LEFT_OUT, loss
     by_loss = stable_order(arena.loss[start:end])
-    exemplars, losses = arena.exemplar[start:end][by_loss], arena.loss[start:end][by_loss]
-    arena.exemplar[start:end] = exemplars
-    arena.loss[start:end] = losses
+    put_in_order(arena.exemplar[start:end], by_loss)
+    put_in_order(arena.loss[start:end], by_loss)
 
 
-@kernel()
+@inner()
 def _drop_equivalent(tree, path, arena, counters, start, end):
     """Keep one of every set of children with the same accepted negatives (observation 2); return the new end.
 
@@ -330,7 +329,7 @@ def _drop_equivalent(tree, path, arena, counters, start, end):
     return kept
 
 
-@kernel()
+@inner()
 def _fingerprint(ranked, start, stop, open_prices, keys):
     """A number that equal sets of newly accepted negatives share."""
     fingerprint = np.uint64(0)
@@ -340,7 +339,7 @@ def _fingerprint(ranked, start, stop, open_prices, keys):
     return fingerprint
 
 
-@kernel()
+@inner()
 def _same_negatives(tree, path, arena, p, first, second, mark):
     """Whether covering p with either exemplar newly accepts exactly the same negatives."""
     balance = 0

@@ -93,7 +93,7 @@ def choose_columns(
             "leave it out (index=False), or give it a name if it is a detector's"
         )
     if group_column is not None and group_column not in index:
-        raise InputError(f"there is no column {group_column!r} of groups, only {listed(header)}")
+        raise InputError(f"there is no column {group_column!r}, only {listed(header)}")
     label, group = index.get(label_column), None if group_column is None else index[group_column]
     if columns is None:
         others = [j for j, name in enumerate(header) if j not in (label, group) and name not in exclude]

@@ -18,20 +18,29 @@ from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_folder, atomic_write
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.cli.console import Screen
-from eesvm.cli.demo.scenes_report import TABLE_HEADER, TITLE, Judged, introduction, search_table, sections, table_rows
+from eesvm.cli.demo.scenes_report import (
+    SHARED,
+    TABLE_HEADER,
+    TITLE,
+    Judged,
+    introduction,
+    reading,
+    search_table,
+    sections,
+    table_rows,
+)
 from eesvm.cli.outputs import write_csv
 from eesvm.cli.stages import report_profile, stage_bar, timed
 from eesvm.datasets import select
 from eesvm.datasets.scenes import make_scenes
 from eesvm.descriptors import DescriptorCache
 from eesvm.descriptors.base import Descriptor
-from eesvm.detector.class_calibration import STORED_AS
+from eesvm.detector.class_calibration import STORED_AS, own_scales_only
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_table import StageProgress, describe_windows, propose_windows
-from eesvm.experiments.tables.detections import Hit, Rule, RuleResult, judge_rules, transfer_choices
-from eesvm.experiments.tables.windows import Method
+from eesvm.experiments.tables.detections import PAPER_RULES, Hit, Rule, RuleResult, judge_rules, transfer_choices
 from eesvm.images.files import write_image
 from eesvm.metrics import break_down_errors, evaluate_detections
 from eesvm.metrics.detection_files import write_detections
@@ -77,6 +86,8 @@ def show(
     screen.say()
     screen.table(TABLE_HEADER, table_rows(judged.results))
     screen.say()
+    screen.say(reading(judged.results))
+    screen.say()
     screen.table(*search_table(judged.results))
     with atomic_folder(output, overwrite) as folder:
         with timed(seconds, "model, tables and pictures"):
@@ -104,6 +115,7 @@ def _judge(
     windows = describe_windows(test, proposed, detector.descriptor_, cache=cache, progress=progress)
     results: dict[str, list[RuleResult]] = {}
     transfers: list[TransferQuality] = []
+    rules = (*PAPER_RULES, Rule(SHARED, options.calibration.calibrator))
     for model in detector.models_:
         calibrator_of = partial(_calibrator_of, model)
         found = judge_rules(
@@ -113,10 +125,11 @@ def _judge(
             model.single,
             calibrator_of,
             options,
+            rules,
             regressor=model.regressor,
         )
         results[model.class_name] = found
-        best = next(one for one in found if one.rule == Method.JOINT_SIGMOID)
+        best = found[-1]
         described = _describe(model.annotations, train, detector.descriptor_)
         transfers.append(transfer_choices(windows, model.exemplars, described, model.annotations, best))
     return Judged(
@@ -129,7 +142,9 @@ def _judge(
 
 
 def _calibrator_of(model: ClassModel, rule: Rule) -> ScoreCalibrator:
-    return model.calibrators[STORED_AS[rule.calibrator]]
+    """As the detector uses it in its own row; as the paper has it, with scales of each exemplar, in the others."""
+    calibrator = model.calibrators[STORED_AS[rule.calibrator]]
+    return calibrator if rule.name == SHARED else own_scales_only(calibrator)
 
 
 def _describe(
@@ -155,7 +170,7 @@ def _write(folder: Path, detector: ExemplarDetector, test: Dataset, judged: Judg
             exemplar = model.annotations[hit.exemplars[0]]
             looks.append(superimposed(image, hit.box, exemplar, height=150))
             panels.append(panel(image, hit.box, exemplar, height=110))
-            captions.append(f"{model.class_name}, by\n{exemplar.image_id}, object {exemplar.index + 1}")
+            captions.append(f"{model.class_name}, by\n{exemplar.name}")
     write_image(folder / "transfer.png", grid(looks, columns=_PER_CLASS, height=150, captions=captions))
     write_image(folder / "panels.png", grid(panels, columns=2, height=110, captions=captions))
 
@@ -175,7 +190,7 @@ def _write_report(folder: Path, detector: ExemplarDetector, test: Dataset, judge
 
 def _shown_hits(results: Sequence[RuleResult]) -> list[Hit]:
     """Hits of different exemplars, spread over all that were found."""
-    hits = next(one for one in results if one.rule == Method.JOINT_SIGMOID).hits
+    hits = results[-1].hits
     first = {hit.exemplars[0]: hit for hit in reversed(hits)}
     different = [first[exemplar] for exemplar in sorted(first)]
     places = np.linspace(0, len(different) - 1, min(_PER_CLASS, len(different))).round().astype(int)

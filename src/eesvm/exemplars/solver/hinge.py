@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse  # noqa: F401  compiled products and solutions call what `linalg` loads
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 from eesvm._support.sorting import stable_order
 from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.problem import F64, Objective
@@ -78,7 +78,7 @@ def descend_hinge(share: Share, objective: Objective, tol: float) -> F64:
 
 
 def floats_of_a_part(n_pool: int, n_free: int, width: int) -> int:
-    """Numbers that the descent of one exemplar with about so many free variables holds."""
+    """Numbers that the descent of one exemplar with about `n_free` free variables holds."""
     n = min(n_pool, max(_PART, 2 * n_free)) + 1
     return n * (n + width) + 2 * 2 * min(n, n_free) ** 2  # the Newton step is in float64, twice
 
@@ -113,7 +113,7 @@ def _descend_one(  # type: ignore[no-untyped-def]
     return violation, values[n], False
 
 
-@kernel()
+@inner()
 def _choose_part(slopes, duals, cap):  # type: ignore[no-untyped-def]
     """Free variables, then violators from the worst on, then rows from the nearest to their margin on."""
     urgency = np.empty(len(duals), np.float32)
@@ -192,7 +192,7 @@ def _coordinate_descent(gram, slopes, values, caps, dual, tol):  # type: ignore[
     return dual, False
 
 
-@kernel()
+@inner()
 def _move(gram, slopes, values, i, moved):  # type: ignore[no-untyped-def]
     """Set one variable and correct all slopes, in place; returns what the dual gains."""
     change = moved - values[i]
@@ -204,7 +204,7 @@ def _move(gram, slopes, values, i, moved):  # type: ignore[no-untyped-def]
     return gain
 
 
-@kernel()
+@inner()
 def _look(slopes, targets, duals, cap):  # type: ignore[no-untyped-def]
     """(largest violation, duality gap, dual) of one exemplar's negatives."""
     worst, gap, twice_dual = 0.0, 0.0, 0.0
@@ -218,7 +218,7 @@ def _look(slopes, targets, duals, cap):  # type: ignore[no-untyped-def]
     return worst, gap, twice_dual / 2
 
 
-@kernel()
+@inner()
 def _violation(slope, dual, cap):  # type: ignore[no-untyped-def]
     """How much a dual variable wants to move where it still can."""
     if dual <= 0:

@@ -10,6 +10,7 @@ approached in stages (the method of multipliers): with the duals u of the stage 
 
 are those of a smooth criterion, whose gradient is g = w - (own x_j - sum_n v_n x_n). When g is small enough they
 become the u of the next stage, which is stiffer. At the end g = 0 and v = u, and both say that v is optimal.
+An exemplar is done when its duality gap, to which g adds |g|^2 / 2, is small and no row violates its condition at w.
 
 A Newton step solves (I + z sum of x x' over the rows between their bounds) d = -g. Where few rows are between them,
 that is solved for each exemplar directly. Where they are many, they are much the same for all exemplars: conjugate
@@ -35,14 +36,17 @@ from eesvm.exemplars.solver.problem import F64, Objective
 MAX_WIDTH = 1536  # columns of rows up to which matrices of that size are worth their time
 _LEAVE = 0.1  # of the duality gap that the gradient of a stage may leave behind
 _SURPLUS = 10.0  # times smaller than `tol` is the duality gap that is aimed at: the last steps are cheap
-_STIFFER = 4.0  # times, from stage to stage
+_STIFFER, _STIFFER_TOGETHER = 4.0, 10.0  # times, from stage to stage: with direct solutions, and with conjugate ones
 MAX_STIFFNESS = 2e4  # times the squared length of a row: more is too much for scores in float32
-_FIRST_REACH = 0.006  # of the margin: a first stage moves a dual by its size where a score is off by so much
+_FIRST_REACH = 0.003  # of the margin: a first stage moves a dual by its size where a score is off by so much
 _SHARED = 2.0  # sum of duals that share a margin, about
 _OWN_STIFFER = 64.0  # times, for the only positive
-_MAX_STAGES, _MAX_STEPS = 24, 40
+_STEEP = 1.1 * _OWN_STIFFER * MAX_STIFFNESS  # stiffness in these units above which products need float64
+_MAX_STAGES, _MAX_STEPS = 24, 80
 _FORCING = 0.2  # how far a step solves its Newton equation
 _MAX_CONJUGATE = 40  # directions per step
+_FRESH = 4  # stages after which scores are computed anew, not added up
+_SPARSE = 0.05  # share of positive duals below which their product with the rows is a sparse one
 _CALL = 3e6  # products of numbers that take as long as what surrounds a direct solution
 
 
@@ -94,6 +98,7 @@ class _Descent:
         self.violations, self.dual_squares, self.is_done = np.full(n, np.inf), np.zeros(n), np.zeros(n, dtype=np.bool_)
         self.slopes, self.off = np.empty_like(share.targets), np.zeros(n)
         self.mean = MeanMatrix(share.rows, objective.bias_multiplier)
+        self.is_direct = False
         c, own_c = objective.negative_cost, objective.positive_cost
         if objective.is_squared:
             share.duals[:] = 0
@@ -108,14 +113,16 @@ class _Descent:
 
     def run(self) -> None:
         """Stage after stage until all exemplars are done."""
-        for _ in range(1 if self.objective.is_squared else _MAX_STAGES):
+        for stage in range(1 if self.objective.is_squared else _MAX_STAGES):
             active = np.flatnonzero(~self.is_done)
-            self.slopes[active] = self.share.targets[active] + self._scores(self.weights[active])
+            if stage % _FRESH == 0:
+                self.slopes[active] = self.share.targets[active] + self._scores(self.weights[active])
             is_finished = self._stage(active)
             if self.is_done.all():
                 break
             if is_finished and (self.off[~self.is_done] > self.tol / 4).any():
-                self.stiffness = min(_STIFFER * self.stiffness, MAX_STIFFNESS / self.longest**2)
+                factor = _STIFFER if self.is_direct else _STIFFER_TOGETHER
+                self.stiffness = min(factor * self.stiffness, MAX_STIFFNESS / self.longest**2)
                 self.own_stiffness = _OWN_STIFFER * self.stiffness
 
     def _stage(self, active: NDArray[np.intp]) -> bool:
@@ -165,18 +172,18 @@ class _Descent:
         primal = _dot(self.weights[active], self.weights[active]) / 2
         if o.is_squared:
             primal += o.positive_cost * missing**2 + o.negative_cost * loss
-            is_done = (error <= self.tol) & (norms**2 / 2 <= self.tol / _SURPLUS * primal)
-            leaves, violation = is_done, error
+            is_done = norms**2 / 2 <= self.tol / _SURPLUS * primal
+            leaves, violation = is_done, np.zeros(len(active))
         else:
             primal += o.positive_cost * missing + gap + loss
             gap = gap + o.positive_cost * missing - point.own * point.own_slopes + norms**2 / 2
             at_bound = np.where(point.own <= 0, missing, missing - point.own_slopes)
             own_gap = np.where(point.is_own_between, np.abs(point.own_slopes), at_bound)
-            violation = np.maximum(worst, own_gap) + error
+            violation = np.maximum(worst, own_gap)
             is_done = (violation <= self.tol) & (gap <= self.tol / _SURPLUS * primal)
             off = np.maximum(moved / self.stiffness, np.abs(point.own - self.own_base[active]) / self.own_stiffness)
             is_near = (error <= off) | (norms**2 / 2 <= _LEAVE * facts[:, 0])
-            leaves = is_done | (is_near & ((off > self.tol / 4) | (error <= self.tol / 2))) | (error <= self.tol / 8)
+            leaves = is_done | is_near | (error <= self.tol / 8)
             self.off[active] = off
         ends = leaves | is_last
         summed = self.weights[active] - point.gradient
@@ -194,7 +201,8 @@ class _Descent:
         n_rows, width = len(self.share.rows), self.weights.shape[1]
         small = min(point.n_between, width)
         direct = 2 * small * point.n_between * width + small**3 + _CALL
-        if direct < 4 * n_rows * width * self.mean.n_expected:
+        self.is_direct = direct < 4 * n_rows * width * self.mean.n_expected
+        if self.is_direct:
             return self._direct(active, point)
         return self._conjugate(active, point)
 
@@ -202,10 +210,13 @@ class _Descent:
         """Each exemplar's equation, solved in the smaller of its dimensions and its rows."""
         directions = np.empty_like(point.gradient)
         root, own_root = math.sqrt(self.stiffness), math.sqrt(self.own_stiffness)
+        is_steep = max(self.stiffness, self.own_stiffness) * self.longest**2 > _STEEP
+        dtype = np.float64 if is_steep else self.share.rows.dtype
         for k, j in enumerate(active):
-            rows = root * augmented(self.share.rows[point.is_between[k]], self.objective.bias_multiplier)
+            rows = augmented(self.share.rows[point.is_between[k]], self.objective.bias_multiplier, dtype)
+            rows *= rows.dtype.type(root)
             if point.is_own_between[k]:
-                rows = np.concatenate([rows, own_root * self.positives[j : j + 1]])
+                rows = np.concatenate([rows, (own_root * self.positives[j : j + 1]).astype(dtype)])
             directions[k] = solve_directly(rows, -point.gradient[k])
         return directions
 
@@ -275,7 +286,11 @@ class _Descent:
     def _sums(self, duals: NDArray[Any]) -> F64:
         """(m, d + 1) sums of rows."""
         sums = np.empty((len(duals), self.weights.shape[1]))
-        sums[:, :-1] = duals @ self.share.rows
+        if np.count_nonzero(duals) >= _SPARSE * duals.size:
+            sums[:, :-1] = duals @ self.share.rows
+        else:
+            for k, supporting in enumerate(duals != 0):
+                sums[k, :-1] = duals[k, supporting] @ self.share.rows[supporting]
         sums[:, -1] = self.objective.bias_multiplier * duals.sum(axis=1, dtype=np.float64)
         return sums
 

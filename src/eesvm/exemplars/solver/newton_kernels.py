@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order, but infinities stay what they are
 
@@ -55,7 +55,7 @@ def mask(scores, is_between, left, stiffness):  # type: ignore[no-untyped-def]
             own[i] = stiffness * own[i] if between[i] else zero
 
 
-@kernel(fastmath=_REASSOCIATE)
+@inner(fastmath=_REASSOCIATE)
 def _slope(slopes, change, base, stiffness, cap, t):  # type: ignore[no-untyped-def]
     """Of the losses of the negatives, along a direction, after a step of length `t`."""
     total, zero = 0.0, np.float32(0)

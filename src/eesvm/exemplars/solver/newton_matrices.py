@@ -14,7 +14,7 @@ from scipy import linalg
 from eesvm.exemplars.solver.problem import F64
 
 _MANY_CONJUGATE = 6  # products that ask for a new mean matrix
-_SAMPLE = 16  # rows per column are enough for it
+_SAMPLE, _SAMPLE_PER_COLUMN = 8192, 4  # rows, at least, are enough for it
 _REFRESH = 0.05  # and a change of so much of its rows
 _BLOCK_ROWS = 2048
 
@@ -24,7 +24,7 @@ class MeanMatrix:
 
     def __init__(self, rows: NDArray[Any], bias_multiplier: float) -> None:
         self.width = rows.shape[1] + 1
-        self.step = max(1, len(rows) // (_SAMPLE * self.width))
+        self.step = max(1, len(rows) // max(_SAMPLE, _SAMPLE_PER_COLUMN * self.width))
         self.rows, self.bias_multiplier = rows[:: self.step], bias_multiplier
         self.shares = np.zeros(len(self.rows), dtype=np.float32)
         self.stiffness = 0.0
@@ -64,7 +64,7 @@ def solve_directly(rows: F64, target: F64) -> F64:
     if len(rows) == 0:
         return target
     is_wide = rows.shape[0] < rows.shape[1]
-    products = rows @ rows.T if is_wide else rows.T @ rows
+    products = (rows @ rows.T if is_wide else rows.T @ rows).astype(np.float64)
     products[np.diag_indices(len(products))] += 1
     factors = linalg.cho_factor(products, lower=True, overwrite_a=True, check_finite=False)
     if is_wide:

@@ -91,7 +91,7 @@ class Solution:
     biases: F32  # (E,)
     objective: F64  # (E,) value of the criterion over all negatives
     gap: F64  # (E,) (criterion - its lower bound from the dual) / criterion, over all negatives
-    violation: F64  # (E,) how far the worst row is from the optimality conditions, in units of the margin
+    violation: F64  # (E,) how far the worst row is from its optimality condition at the weights, in units of the margin
     n_support: Integers  # (E,) negatives with a positive dual variable
     n_scans: Integers  # (E,) looks at all negatives until it was done
     added: tuple[int, ...]  # negatives that came into the pool after each scan, summed where exemplars were split

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 
 from eesvm._support.threads import Workers
 from eesvm._support.validation import InputError
+from eesvm.exemplars.rows import ArrayRows
 from eesvm.exemplars.solver.newton import MAX_WIDTH
 from eesvm.exemplars.solver.pool import Pool, Start
 from eesvm.exemplars.solver.problem import Budget, Margins, Solution, TrainingProblem
-from eesvm.exemplars.solver.scan import Scan
+from eesvm.exemplars.solver.scan import MAX_ROWS, Scan
 
 _FIRST_VIOLATORS = 8  # per exemplar, in the first scan; twice as many in every further one
 _FIRST_ROWS = 256  # at least, where there are few exemplars
@@ -32,6 +33,8 @@ _LEAST_TOL = 1e-6  # of a descent; float32 has no more
 _FEW = 8  # exemplars that are not worth a common start
 _COMMON_TOL = 1e-2  # of that start
 _MANY, _LEAST_MANY = 0.15, 1000  # share of the negatives, and number, from which on they are better taken all at once
+_SAMPLE, _SAMPLE_PER_COLUMN = 2500, 4  # negatives, at least, that the mean exemplar is trained on for Newton steps
+_ON_MARGIN = 1e-3  # so near to its margin a negative lies on it
 _COMPANY = 2  # times what the mean exemplar needs are allowed for many, where the budget is not strict
 
 Progress = Callable[[int, int], object]
@@ -174,7 +177,7 @@ def _common_start(
 
     One exemplar tells: where few negatives have to be looked at closely, descents over a small pool win, else Newton
     steps over all of them. It is the mean one where exemplars are alike, and the others start from it; else the first.
-    Newton steps always start from the mean one.
+    Newton steps always start from the mean one, trained on a sample of the negatives.
     """
     mean, first = _mean_problem(problem), problem.part(np.arange(1))
     pool = Pool(
@@ -186,9 +189,41 @@ def _common_start(
     training.begin(pool, None)
     if not training.gives_up and not (training.most_added and pool.is_degenerate):
         return (pool.as_start(), pool.n_bytes(0), False) if problem.has_alike_exemplars else (None, 0, False)
-    pool = Pool(mean, np.arange(1), budget, workers.n)
-    _Training(mean, tol, workers, None).begin(pool, None)
-    return pool.as_start(), 0 if pool.is_whole else pool.n_bytes(0), True
+    sample = _sampled(mean, budget)
+    pool = Pool(sample, np.arange(1), budget, workers.n)
+    _Training(sample, tol, workers, None).begin(pool, None)
+    return _spread(mean, pool), 0 if pool.is_whole else pool.n_bytes(0), True
+
+
+def _sampled(problem: TrainingProblem, budget: Budget) -> TrainingProblem:
+    """The same with every k-th negative, each of which counts k times; k is 1 where a copy of them would be large."""
+    n, d = problem.negatives.shape
+    step = n // max(_SAMPLE, _SAMPLE_PER_COLUMN * d)
+    if step < 2 or 4 * d * (n // step) > budget.n_bytes / 2:
+        return problem
+    rows = np.arange(0, n, step)
+    return replace(
+        problem,
+        negatives=ArrayRows(problem.negatives.take(rows)),
+        objective=replace(problem.objective, negative_cost=problem.objective.negative_cost * n / len(rows)),
+        margins=Margins(problem.margins.positives, problem.margins.negatives[rows]),
+        squares=problem.squares[rows],
+        negative_groups=problem.negative_groups[rows],
+    )
+
+
+def _spread(problem: TrainingProblem, pool: Pool) -> Start:
+    """What was found on a sample as a start on all negatives: on which side of its margin a row is says its dual."""
+    known = pool.as_start()
+    if pool.problem is problem:
+        return known
+    o, count = problem.objective, pool.problem.negatives.shape[0] / problem.negatives.shape[0]
+    scores = np.concatenate([block @ known.weights[:-1] for _, block in problem.negatives.blocks(MAX_ROWS)])
+    slopes = problem.margins.negatives + scores + known.weights[-1] * o.bias_multiplier
+    on_margin = min(count * float(known.duals.mean()) if len(known.duals) else 0.0, o.negative_cost)
+    duals = np.where(slopes > _ON_MARGIN, o.negative_cost, np.where(slopes < -_ON_MARGIN, 0.0, on_margin))
+    rows = np.flatnonzero(duals)
+    return Start(rows, duals[rows].astype(np.float32), known.own, known.weights)
 
 
 def _mean_problem(problem: TrainingProblem) -> TrainingProblem:

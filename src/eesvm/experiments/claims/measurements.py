@@ -144,7 +144,7 @@ def redundant(evidence: Evidence) -> Finding:
 def transfer(evidence: Evidence) -> Finding:
     winner, drawn = (evidence.results.fact(SMALL, f"transfer_{name}") for name in ("winner", "random"))
     if winner is None or drawn is None:
-        return untested("the objects have no masks to hand on")
+        return untested("the objects have no masks to transfer")
     return judge_difference((winner - drawn).estimate().scaled(100.0), " points of mask IoU over random exemplars")
 
 

@@ -193,7 +193,7 @@ def _detection_claims() -> Iterator[Claim]:
     )
     yield Claim(
         "5.3, figure 7",
-        "Joint calibration is good at transferring annotations: winners hand on better masks than chance",
+        "Joint calibration is good at transferring annotations: winners transfer better masks than chance",
         "pictures",
         transfer,
     )

@@ -26,12 +26,12 @@ class SplitWindows:
     ) -> None:
         self.split, self.cache, self.problems, self.progress = split, cache, problems, progress
         self._proposals: tuple[WindowOptions, list[Windows], list[Windows]] | None = None
-        self._tables: dict[tuple[WindowOptions, DescriptorOptions], Tables] = {}
-        self._small: dict[tuple[WindowOptions, DescriptorOptions], TrainingWindows] = {}  # what is Val1 of them
+        self._tables: dict[tuple[WindowOptions, DescriptorOptions, bool], Tables] = {}
+        self._small: dict[tuple[WindowOptions, DescriptorOptions, bool], TrainingWindows] = {}  # what is Val1 of them
 
     def of(self, stage: str, options: DetectorOptions) -> Tables:
         """Training windows of a stage, Val1 alone or all, and test windows."""
-        kind = options.windows, options.descriptor
+        kind = options.windows, options.descriptor, options.training.mirror
         if kind not in self._tables:
             self._make_room(options.descriptor.name)
             self._tables[kind] = self._describe(options)
@@ -53,7 +53,14 @@ class SplitWindows:
         train, test = self._proposed(options)
         descriptor = fit_descriptor(self.split.train, train, options, progress=self.progress)
         return (
-            describe_windows(self.split.train, train, descriptor, progress=self.progress, problems=self.problems),
+            describe_windows(
+                self.split.train,
+                train,
+                descriptor,
+                progress=self.progress,
+                problems=self.problems,
+                mirror=options.training.mirror,
+            ),
             describe_windows(self.split.test, test, descriptor, progress=self.progress, problems=self.problems),
         )
 

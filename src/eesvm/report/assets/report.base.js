@@ -53,7 +53,7 @@ function short(value) {
 // The score of a detection; probabilities get three places, so that 1.000 is not taken for certainty.
 const scored = (value) => (Math.abs(value) < 10 && (value === 0 || Math.abs(value) >= 1e-3) ? value.toFixed(3) : short(value));
 
-const exemplarName = (exemplar) => `${exemplar.image_id}, object ${exemplar.index + 1}`;
+const exemplarName = (exemplar) => `${exemplar.image_id}, object ${exemplar.index + 1}${exemplar.is_mirrored ? ", mirrored" : ""}`;
 
 const className = (id) => data.classes[id].name;
 

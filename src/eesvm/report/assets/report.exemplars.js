@@ -128,7 +128,7 @@ function handedFacts(exemplar) {
     exemplar.keypoints.length > 0 && ["keypoints", names(exemplar.keypoints)],
   ].filter(Boolean);
   if (!rows.length) return null;
-  return h("details", { open: rows.length < 7 }, h("summary", {}, "What it hands on"), factList(rows));
+  return h("details", { open: rows.length < 7 }, h("summary", {}, "What it transfers"), factList(rows));
 }
 
 function scoreFigure(exemplar) {

@@ -56,19 +56,24 @@ function showView(view, number, params, isFirst) {
 
 const nowhereView = () => [heading("There is no such page"), h("p", {}, h("a", { href: "#/" }, "Summary"))];
 
+// A tab says how many there are, and how many of them are in this report where that is fewer.
+const ofAll = (shown, all) => (shown < all ? `${count(shown)} of ${count(all)}` : count(shown));
+
 function showTabs(view, params) {
   const isWrong = view === "detections" && params.get("kind") === "wrong";
-  const nWrong = data.detections.filter((each) => WRONG.includes(each.kind)).length;
+  const shownWrong = data.detections.filter((each) => WRONG.includes(each.kind)).length;
+  const kinds = data.classes.flatMap((each) => each.errors?.kinds ?? []);
+  const nWrong = kinds.reduce((sum, [, n]) => sum + n, 0);
   const tabs = [
     ["Summary", "#/", null, view === "summary"],
-    ["Detections", address("detections"), data.detections.length, view === "detections" && !isWrong],
-    data.has_truth && ["False positives", address("detections", { kind: "wrong" }), nWrong, isWrong],
-    data.has_truth && ["Missed", address("missed"), data.missed.length, view === "missed"],
-    ["Exemplars", address("exemplars"), data.exemplars.length, view === "exemplars" || view === "exemplar"],
+    ["Detections", address("detections"), ofAll(data.detections.length, data.n_detections), view === "detections" && !isWrong],
+    data.has_truth && ["False positives", address("detections", { kind: "wrong" }), ofAll(shownWrong, nWrong), isWrong],
+    data.has_truth && ["Missed", address("missed"), ofAll(data.missed.length, data.n_missed), view === "missed"],
+    ["Exemplars", address("exemplars"), count(data.exemplars.length), view === "exemplars" || view === "exemplar"],
     data.sections.length > 0 && ["Tables", address("tables"), null, view === "tables"],
   ];
   const items = tabs.filter(Boolean).map(([text, href, n, isCurrent]) => {
-    const number = n !== null && h("span", { class: "count" }, ` ${count(n)}`);
+    const number = n !== null && h("span", { class: "count" }, ` ${n}`);
     return h("li", {}, h("a", { href, "aria-current": isCurrent ? "page" : null }, text, number));
   });
   const list = document.getElementById("tabs");

@@ -1,4 +1,4 @@
-// Pieces of images with what was found in them, and exemplars with what they hand on.
+// Pieces of images with what was found in them, and exemplars with what they transfer.
 // Coordinates are pixels of the image as it was; the browser scales.
 
 let clipNumber = 0;
@@ -9,7 +9,7 @@ function boxNode(box, style) {
   return [s("rect", { class: "casing", ...place }), s("rect", { class: `box ${style}`, ...place })];
 }
 
-// What an exemplar hands on, carried to a box: outline of the mask, parts, keypoints.
+// What an exemplar transfers to a box: outline of the mask, parts, keypoints.
 function handedNodes(exemplar, box, radius) {
   const [x1, y1, x2, y2] = box;
   const width = x2 - x1;

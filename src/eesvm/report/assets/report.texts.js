@@ -3,7 +3,7 @@
 const TEXTS = {
   detections:
     "Each detection beside the training object that it looks like. Yellow is the outline, pink are the parts that this " +
-    "object hands on.",
+    "object transfers.",
   frames: " Green frames are right, orange ones wrong.",
   missed:
     "Objects that no detection has found, however low its score. Found means: a detection of the class overlaps it by an " +
@@ -41,7 +41,7 @@ const STATES = {
   redundant: {
     word: "redundant",
     tone: "other",
-    why: `The positives are accepted without it: it has no threshold${data.is_joint ? ", and takes no part in detection" : ""}.`,
+    why: `It has no threshold and accepts nothing: the positives are accepted without it${data.is_joint ? "; it takes no part in detection" : ""}.`,
   },
   unknown: { word: "no threshold", tone: "other", why: "The model has no joint calibration." },
 };

@@ -1,4 +1,4 @@
-"""From the bytes of an image to plain data: detections, the exemplars behind them, and what those hand on.
+"""From the bytes of an image to plain data: detections, the exemplars behind them, and what those transfer.
 
 In: a detector, and for each image its bytes and the recall floors that are known by then. Out: dictionaries and lists
 of numbers and texts that JSON can hold, and pictures of exemplars as JPEG. Nothing is kept from one image to the next.
@@ -9,7 +9,7 @@ done once for every floor and once without: a window that a floor rejects suppre
 suppression of its own, because windows that score less never suppress better ones. The answer is the union of these
 lists; each detection says where it stands, so that a page can move both sliders without asking again.
 
-Masks are handed on in a frame of at most 1,000 pixels, which is what a screen shows of them.
+Masks are transferred in a frame of at most 1,000 pixels, which is what a screen shows of them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,14 @@ from eesvm.images.masks import mask_to_rle
 from eesvm.report.serving.floors import FloorTable
 from eesvm.structures import ExemplarAnnotation, ImageRecord, Problem
 from eesvm.transfer.inheritance import transfer
+from eesvm.transfer.refinement import refine
 
 Pixels = NDArray[np.uint8]
 
 _logger = logging.getLogger("eesvm")
 
 _FRAME = 1000  # longest side of the frame that masks are in, in pixels
+_REFINED = 20  # detections, the best first, whose masks follow the image: each takes some milliseconds
 _PREVIEW = 1600  # longest side of the picture that goes back, in pixels
 _LONGEST_LABEL, _MOST_LABELS = 120, 24  # of the metadata of an exemplar
 _THUMBNAIL = 192  # longest side of a drawing that stands for a missing picture
@@ -112,6 +114,10 @@ class Inference:
         answer["seconds"] = {"decoding": seconds, **answer["seconds"]}
         return answer
 
+    def detect_pixels(self, pixels: Pixels) -> dict[str, Any]:
+        """What is found in an RGB image of ours, and the image as a preview."""
+        return self._detect(pixels, None, with_preview=True)
+
     def exemplar_picture(self, number: int) -> bytes | None:
         """A JPEG of an exemplar: its picture, or a drawing of its mask or box; None where there is no such exemplar."""
         if not 0 <= number < len(self._exemplars):
@@ -139,7 +145,11 @@ class Inference:
         described = time.perf_counter()
         candidates = self._candidates(boxes, descriptors, table)
         standing = _standing(candidates, self._options.detection)
-        detections = [self._detection(candidates, row, places, (width, height)) for row, places in standing]
+        small = _shrunk(pixels, _FRAME)
+        detections = [
+            self._detection(candidates, row, places, (width, height), small if rank < _REFINED else None)
+            for rank, (row, places) in enumerate(standing)
+        ]
         winners = sorted({one["exemplar"] for one in detections if one["exemplar"] is not None})
         answer = {
             "width": width,
@@ -190,7 +200,12 @@ class Inference:
         )
 
     def _detection(
-        self, candidates: _Candidates, row: int, places: Sequence[int], size: tuple[int, int]
+        self,
+        candidates: _Candidates,
+        row: int,
+        places: Sequence[int],
+        size: tuple[int, int],
+        pixels: Pixels | None,
     ) -> dict[str, Any]:
         winner, box = int(candidates.winners[row]), candidates.boxes[row]
         return {
@@ -200,7 +215,7 @@ class Inference:
             "exemplar": winner if winner >= 0 else None,
             "without_floor": -1 in places,
             "at_floors": [place for place in places if place >= 0],
-            **(_handed(self._exemplars[winner], box, size) if winner >= 0 else _handed_nothing()),
+            **(_handed(self._exemplars[winner], box, size, pixels) if winner >= 0 else _handed_nothing()),
         }
 
 
@@ -231,11 +246,15 @@ def _frame(size: tuple[int, int]) -> list[int]:
     return [max(1, round(side * factor)) for side in size]
 
 
-def _handed(annotation: ExemplarAnnotation, box: NDArray[np.float64], size: tuple[int, int]) -> dict[str, Any]:
-    """What a detection inherits: the mask in the frame, parts and keypoints in the image."""
+def _handed(
+    annotation: ExemplarAnnotation, box: NDArray[np.float64], size: tuple[int, int], pixels: Pixels | None
+) -> dict[str, Any]:
+    """What a detection inherits: the mask in the frame, refined where its pixels are given; the rest in the image."""
     width, height = _frame(size)
     factors = np.array([width / size[0], height / size[1]] * 2)
     handed = transfer(annotation, box * factors, (width, height))
+    if pixels is not None:
+        handed = refine(handed, [annotation], pixels)
     mask = None
     if handed.mask is not None and handed.mask.any():
         counts = mask_to_rle(handed.mask, compress=False)["counts"]
@@ -261,6 +280,7 @@ def _identity(annotation: ExemplarAnnotation) -> dict[str, Any]:
         "class": annotation.class_name,
         "image_id": annotation.image_id,
         "index": int(annotation.index),
+        "is_mirrored": annotation.is_mirrored,
         "box": _rounded(annotation.box),
         "shows": "picture" if annotation.picture is not None else "mask" if annotation.mask is not None else "box",
         "pose": annotation.pose,

@@ -5,7 +5,7 @@ One thread reads and writes all connections, so a slow or silent client costs a 
 on by a few others. Every stage has a deadline for the whole of it, which a byte now and then does not extend. At most
 `n_running` uploads are worked on and `n_waiting` may wait; the next is refused before its body is read, so that memory
 is bounded by (n_running + n_waiting) * max_upload and what the work itself takes. Where there are too many connections,
-the oldest of those that have not made a request yet gives way.
+the oldest of those that have not made a request yet is closed.
 It is made for one machine and the people who sit at it.
 """
 
@@ -96,7 +96,7 @@ class Server:
         self._hosts = _LOOPBACK_NAMES | {_in_url(self.host).lower()}
         self._pool = ThreadPoolExecutor(self.limits.n_running, "eesvm-serve")
         self._n_uploads = 0
-        self._open: dict[asyncio.StreamWriter, bool] = {}  # every connection, and whether it may be asked to give way
+        self._open: dict[asyncio.StreamWriter, bool] = {}  # every connection, and whether it may be closed for another
 
     async def run(self, site: Site, on_ready: Callable[[str], object]) -> None:
         """Listen, call `on_ready` with the address, and serve until this task is cancelled."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 
 SPACES = ("hsv", "lab", "rgb", "rgi", "grey", "hue")
 
@@ -137,6 +137,6 @@ def _lab(image: NDArray[np.uint8], linear: _Table, curve: _Table) -> Planes:
     return planes
 
 
-@kernel()
+@inner()
 def _step(t: np.float32, top: int) -> int:
     return min(top, int(t * top + np.float32(0.5)))

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 from eesvm.windows.selective_search.histograms import COLOUR_BINS, TEXTURE_BINS, Histograms
 from eesvm.windows.selective_search.regions import Regions
 
@@ -108,7 +108,7 @@ def _grouped(
     return grown.boxes[:new].copy()
 
 
-@kernel()
+@inner()
 def _started(sizes: NDArray[np.int64], boxes: NDArray[np.int32], colours: Histograms, texture: Histograms) -> _Grown:
     """Room for as many merged regions as there are regions."""
     n = len(sizes)
@@ -120,7 +120,7 @@ def _started(sizes: NDArray[np.int64], boxes: NDArray[np.int32], colours: Histog
     return _Grown(np.arange(2 * n), all_sizes, all_boxes, np.full(2 * n, -1, dtype=np.int32), colours, texture)
 
 
-@kernel()
+@inner()
 def _neighbour_lists(pairs: NDArray[np.int32], n: int) -> _Lists:
     heads = np.full(2 * n, -1, dtype=np.int32)
     nexts = np.empty(2 * len(pairs), dtype=np.int32)
@@ -134,7 +134,7 @@ def _neighbour_lists(pairs: NDArray[np.int32], n: int) -> _Lists:
     return _Lists(heads, nexts, members)
 
 
-@kernel()
+@inner()
 def _join_lists(one: int, other: int, new: int, lists: _Lists) -> None:
     """The list of the new region: both lists, one after the other."""
     lists.heads[new] = lists.heads[one]
@@ -144,7 +144,7 @@ def _join_lists(one: int, other: int, new: int, lists: _Lists) -> None:
     lists.nexts[last] = lists.heads[other]
 
 
-@kernel()
+@inner()
 def _tidied(region: int, lists: _Lists, merged_into: NDArray[np.int32], seen: NDArray[np.int32]) -> int:
     """The first entry of a list, after it names every neighbour once and as it is now, and not the region itself."""
     previous, entry = -1, lists.heads[region]
@@ -166,7 +166,7 @@ def _tidied(region: int, lists: _Lists, merged_into: NDArray[np.int32], seen: ND
     return lists.heads[region]
 
 
-@kernel()
+@inner()
 def _current(merged_into: NDArray[np.int32], region: int) -> int:
     """The region that a region is part of by now; the way there is halved."""
     while merged_into[region] >= 0:
@@ -177,7 +177,7 @@ def _current(merged_into: NDArray[np.int32], region: int) -> int:
     return region
 
 
-@kernel()
+@inner()
 def _merge(one: int, other: int, new: int, grown: _Grown) -> None:
     """Fill in the new region; its histograms take the rows of the first."""
     grown.rows[new] = grown.rows[one]
@@ -193,7 +193,7 @@ def _merge(one: int, other: int, new: int, grown: _Grown) -> None:
             into[k] += added[k]
 
 
-@kernel()
+@inner()
 def _similarity(one: int, other: int, grown: _Grown, wanted: _Booleans, n_pixels: int) -> float:
     n_one, n_other = np.float64(grown.sizes[one]), np.float64(grown.sizes[other])
     row, other_row, boxes = grown.rows[one], grown.rows[other], grown.boxes
@@ -213,7 +213,7 @@ def _similarity(one: int, other: int, grown: _Grown, wanted: _Booleans, n_pixels
     return value
 
 
-@kernel(fastmath={"reassoc", "nsz", "nnan"})  # sums of whole numbers are exact in any order
+@inner(fastmath={"reassoc", "nsz", "nnan"})  # sums of whole numbers are exact in any order
 def _intersection(one: NDArray[np.float32], other: NDArray[np.float32], n_one: float, n_other: float) -> float:
     """The sum of min(one * n_other, other * n_one)."""
     total = 0.0
@@ -222,20 +222,20 @@ def _intersection(one: NDArray[np.float32], other: NDArray[np.float32], n_one: f
     return total
 
 
-@kernel()
+@inner()
 def _is_before(likeness: NDArray[np.float64], keys: NDArray[np.int64], one: int, other: int) -> bool:
     if likeness[one] != likeness[other]:
         return likeness[one] > likeness[other]
     return keys[one] < keys[other]
 
 
-@kernel()
+@inner()
 def _swap(likeness: NDArray[np.float64], keys: NDArray[np.int64], one: int, other: int) -> None:
     likeness[one], likeness[other] = likeness[other], likeness[one]
     keys[one], keys[other] = keys[other], keys[one]
 
 
-@kernel()
+@inner()
 def _pushed(
     likeness: NDArray[np.float64], keys: NDArray[np.int64], n: int, value: float, key: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], int]:
@@ -253,7 +253,7 @@ def _pushed(
     return likeness, keys, n + 1
 
 
-@kernel()
+@inner()
 def _popped(likeness: NDArray[np.float64], keys: NDArray[np.int64], n: int) -> int:
     """Take the first pair out of the heap."""
     n -= 1

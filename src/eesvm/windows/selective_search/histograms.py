@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 from eesvm.windows.selective_search.colours import Planes
 
 COLOUR_BINS = 25  # a channel
@@ -90,7 +90,7 @@ def _fill_texture(gradients: NDArray[np.int32], bins: NDArray[np.uint8]) -> None
         _fill_signed(values, bins[direction])
 
 
-@kernel()
+@inner()
 def _fill_signed(values: NDArray[np.int32], bins: NDArray[np.uint8]) -> None:
     """In place: 1 to 9 for positive values, 11 to 19 for negative ones, 0 where both are in their first bin."""
     high, low = np.int32(0), np.int32(0)
@@ -122,7 +122,7 @@ def _histograms(
     return colours.astype(np.float32), texture.astype(np.float32)
 
 
-@kernel()
+@inner()
 def _complete(texture: NDArray[np.int32], colours: NDArray[np.int32]) -> None:
     """In place: what counts in no other bin of a sign counts in its first."""
     for region in range(len(texture)):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.compile import kernel
+from eesvm._support.compile import inner, kernel
 from eesvm.windows.selective_search.colours import Planes
 
 _UNIT = 16  # of a grey level
@@ -127,7 +127,7 @@ def _counting_sort(weights: NDArray[np.uint16]) -> tuple[NDArray[np.int32], NDAr
     return codes, starts
 
 
-@kernel()
+@inner()
 def _root(parents: NDArray[np.int32], node: int) -> int:
     """The root of a node; its way there is halved. A root holds its size, negative."""
     parent = parents[node]
@@ -141,7 +141,7 @@ def _root(parents: NDArray[np.int32], node: int) -> int:
     return node
 
 
-@kernel()
+@inner()
 def _join(parents: NDArray[np.int32], one: int, other: int) -> int:
     """Join two roots; the larger region, else the first pixel, stays one."""
     if parents[other] < parents[one] or (parents[other] == parents[one] and other < one):
@@ -183,7 +183,7 @@ def _segmented(
     return _numbered(parents)
 
 
-@kernel()
+@inner()
 def _numbered(parents: NDArray[np.int32]) -> tuple[_Labels, int]:
     labels = np.empty(len(parents), dtype=np.int32)
     names = np.full(len(parents), -1, dtype=np.int32)

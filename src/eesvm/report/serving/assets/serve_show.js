@@ -230,8 +230,8 @@ function wordsOf(one) {
 }
 
 function nameOf(one) {
-  const { index, image_id: image } = view.answer.exemplars[one.exemplar];
-  return `object ${index + 1} of ${image}`;
+  const { index, image_id: image, is_mirrored: isMirrored } = view.answer.exemplars[one.exemplar];
+  return `object ${index + 1} of ${image}${isMirrored ? ", mirrored" : ""}`;
 }
 
 const labelsOf = ({ pose, labels }) => [...(pose ? [["pose", pose]] : []), ...labels];

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.path import Path
 
-from eesvm.report.outlines import outline
+from eesvm.images.outlines import outline
 from helpers.examples import many
 
 

@@ -1,6 +1,7 @@
-"""Outlines of masks, for drawings that are scaled.
+"""Outlines of masks, for drawings that are scaled and for tools that know polygons alone.
 
-In: a boolean mask. Out: the path of its outline as SVG writes it, in units of half a pixel. The outline runs between
+In: a boolean mask. Out: the path of its outline as SVG writes it, in units of half a pixel; or the polygons around its
+parts, in pixels, or one that runs around all of them. The outline runs between
 the centres of pixels that are in and their neighbours that are out, around a mask that touches its border along the
 border. It is then simplified: corners that lie within half a pixel of a straight line are left out, and with them the
 stairs that pixels make of slanted lines. What would become too small for a triangle stays as it was.
@@ -8,6 +9,7 @@ stairs that pixels make of slanted lines. What would become too small for a tria
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -21,16 +23,56 @@ def outline(mask: NDArray[np.bool_], tolerance: float = 1.0) -> str:
 
     `tolerance` is how far corners that are left out may lie from the line, in the same units; 0 keeps all of them.
     """
+    return "".join(_path(loop) for loop in _loops(mask, tolerance))
+
+
+def mask_polygons(mask: NDArray[np.bool_], tolerance: float = 1.0) -> list[NDArray[np.float64]]:
+    """(k, 2) corners x, y of a polygon around each part of a (height, width) mask, in pixels, the largest part first.
+
+    Holes are filled. An empty mask has none.
+
+    Parameters
+    ----------
+    mask : (height, width) bool.
+    tolerance : how far corners that are left out may lie from the outline, in half pixels.
+    """
+    polygons = [np.array(loop, dtype=np.float64) / 2 for loop in _loops(mask, tolerance)]
+    around = [(_area(polygon), polygon) for polygon in polygons]
+    return [polygon for area, polygon in sorted(around, key=lambda one: -one[0]) if area > 0]
+
+
+def joined_polygon(polygons: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """(k, 2) corners of one polygon around several, which narrow bridges without area connect.
+
+    Parameters
+    ----------
+    polygons : (k, 2) corners of each; at least one.
+    """
+    whole = polygons[0]
+    for other in polygons[1:]:
+        distances = ((whole[:, None, :] - other[None, :, :]) ** 2).sum(axis=2)
+        here, there = np.unravel_index(int(distances.argmin()), distances.shape)
+        around = np.concatenate([other[there:], other[: there + 1]])
+        whole = np.concatenate([whole[: here + 1], around, whole[here:]])
+    return whole
+
+
+def _loops(mask: NDArray[np.bool_], tolerance: float) -> Iterator[list[_Point]]:
+    """Simplified outlines of all parts and holes, in half pixels."""
     following = _steps(np.pad(np.asarray(mask, dtype=bool), 1))
-    paths = []
     for start in tuple(following):
         if start not in following:  # an earlier loop has come through here
             continue
         loop = [start]
         while (point := following.pop(loop[-1])) != start:
             loop.append(point)
-        paths.append(_path(_simplified(_corners(loop), tolerance)))
-    return "".join(paths)
+        yield _simplified(_corners(loop), tolerance)
+
+
+def _area(polygon: NDArray[np.float64]) -> float:
+    """Signed: above 0 around a part, below 0 around a hole."""
+    (x, y), (next_x, next_y) = polygon.T, np.roll(polygon, -1, axis=0).T
+    return float((next_x * y - x * next_y).sum()) / 2
 
 
 def _steps(padded: NDArray[np.bool_]) -> dict[_Point, _Point]:

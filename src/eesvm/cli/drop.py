@@ -1,0 +1,68 @@
+"""`eesvm drop`: a model without exemplars that do harm.
+
+In: a model folder, and numbers or names of exemplars. Out: the model without them, calibrated again, in the place of
+the one before or in another folder. An interruption leaves the one before whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+
+from eesvm._support.files import check_output_folder
+from eesvm._support.validation import InputError
+from eesvm.cli.add import add_change_arguments, report_change, write_changed
+from eesvm.cli.arguments import Parsers, add_verb
+from eesvm.cli.console import Screen
+from eesvm.detector.detector import ExemplarDetector
+
+_HELP = """\
+EXEMPLARS are numbers, as in the column exemplar of detections, or names, "IMAGE, object K", as `eesvm serve` and
+pictures have them; the name of an image alone is all of its objects. Their classes are calibrated again, starting from
+the thresholds there are. A class that loses its last exemplar goes.
+
+example:
+  eesvm drop model 17 130
+  eesvm drop model 'photo_0012, object 2' photo_0031
+"""
+
+
+def add_parser(verbs: Parsers) -> None:
+    parser = add_verb(verbs, "drop", run, "let exemplars of a model go", _HELP)
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="folder that `eesvm train` wrote")
+    add("exemplars", nargs="+", metavar="EXEMPLARS", help="numbers, or names of training objects or their images")
+    add("-o", "--output", metavar="OUT", help="write the new model here (default: in the place of MODEL)")
+    add_change_arguments(parser)
+    add("--quiet", action="store_true", help="print nothing but errors")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    screen, started = Screen(arguments.quiet), time.perf_counter()
+    if arguments.output is not None:
+        check_output_folder(arguments.output, arguments.overwrite)
+    detector = ExemplarDetector.load(arguments.model)
+    numbers = [number for text in arguments.exemplars for number in _numbers(text, detector)]
+    try:
+        detector.drop(numbers, time_limit=arguments.time_limit)
+        write_changed(detector, arguments)
+    except KeyboardInterrupt:
+        sys.stderr.write(f"eesvm: interrupted: {arguments.model} is as it was\n")
+        return 130
+    report_change(detector, arguments, time.perf_counter() - started, [], screen)
+    return 0
+
+
+def _numbers(text: str, detector: ExemplarDetector) -> list[int]:
+    """Exemplars by name, or else by number."""
+    found = [
+        number
+        for number, one in enumerate(detector.exemplars_)
+        if text in (one.image_id, f"{one.image_id}, object {one.index + 1}")
+    ]
+    if found:
+        return found
+    if text.isascii() and text.isdigit():
+        return [int(text[:18])]
+    raise InputError(f"the model has no exemplar {text!r}: name its number, its image, or 'IMAGE, object K'")

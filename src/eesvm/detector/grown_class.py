@@ -1,0 +1,352 @@
+"""One class that takes on new exemplars, or lets some go, from the windows that are kept of its training images.
+
+In: a `ClassModel`, or none where the class is new, and `News`: what described windows of new images say about the
+class. Out: another `ClassModel`, with scores, kept windows and calibrators that fit its exemplars.
+The search for joint thresholds starts from those there are; new exemplars start as redundant ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._support.validation import InputError
+from eesvm.boxes import iou
+from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.calibration.tables.score_table import ScoreTable
+from eesvm.detector.box_regression import regress_boxes
+from eesvm.detector.class_calibration import JOINT, calibrate_class
+from eesvm.detector.class_training import CalibrationScores, SingleSVM, TrainedClass, make_trainer
+from eesvm.detector.kept_windows import KeptWindows, with_hardest, with_windows
+from eesvm.detector.left_out import judged_windows
+from eesvm.detector.model import ClassModel
+from eesvm.detector.options import DetectorOptions
+from eesvm.detector.training_table import NEGATIVE, POSITIVE, TrainingWindows
+from eesvm.exemplars.scoring import score_windows
+from eesvm.exemplars.single_svm import LinearSVM
+from eesvm.exemplars.svms import LinearExemplars
+from eesvm.structures import ExemplarAnnotation, Instance, Problem
+from eesvm.transfer.annotations import annotate_all
+
+F32 = NDArray[np.float32]
+Rejected = Mapping[str, Sequence[tuple[str, Sequence[float]]]]  # image -> class and box of what was refused there
+
+_MOST_OTHERS = 50_000  # windows of other classes that a new class is trained against
+_OBJECT = 0.999  # IoU of a kept window with its object, from which on it is the object
+
+
+class News(NamedTuple):
+    """What new images say about a class."""
+
+    windows: TrainingWindows
+    own: NDArray[np.int64]  # rows of its new objects
+    instances: tuple[Instance, ...]
+    labels: NDArray[np.int8]  # (n,) POSITIVE, NEGATIVE or neither
+    is_negative: NDArray[np.bool_]  # (n,) to be trained against
+    is_rejected: NDArray[np.bool_]  # (n,) windows on what was refused
+
+    @classmethod
+    def of(
+        cls,
+        windows: TrainingWindows,
+        name: str,
+        objects: Sequence[Instance],
+        rejected: Rejected,
+        known: set[str],
+        options: DetectorOptions,
+    ) -> News:
+        """Of an image in `known`, whose windows are kept already, only what is new counts."""
+        calibration = options.calibration
+        new = {(one.image_id, one.index) for one in objects}
+        rows, instances = windows.objects(name)
+        is_new = np.array([(one.image_id, one.index) in new for one in instances], dtype=bool)
+        labels = windows.labels(name, calibration.positive_overlap, calibration.negative_overlap)
+        is_background = labels == NEGATIVE
+        is_negative = windows.overlap(name) <= options.training.max_overlap
+        is_rejected = np.zeros(len(windows), dtype=bool)
+        for k, record in enumerate(windows.records):
+            part = slice(windows.starts[k], windows.starts[k + 1])
+            if record.image_id in known:
+                own = [one.box for one in objects if one.image_id == record.image_id]
+                is_negative[part] = False
+                labels[part] = np.where(_overlap(windows.boxes[part], own) >= calibration.positive_overlap, POSITIVE, 0)
+            refused = [box for of_class, box in rejected.get(record.image_id, ()) if of_class == name]
+            overlaps = _overlap(windows.boxes[part], refused)
+            is_rejected[part] = (overlaps >= calibration.positive_overlap) & is_background[part]
+        labels[is_rejected], is_negative[is_rejected] = NEGATIVE, True
+        chosen = tuple(one for one, is_taken in zip(instances, is_new, strict=True) if is_taken)
+        return cls(windows, rows[is_new], chosen, labels, is_negative, is_rejected)
+
+
+def grow_class(before: ClassModel, news: News, options: DetectorOptions, problems: list[Problem] | None) -> ClassModel:
+    """The class with exemplars of the new objects.
+
+    Parameters
+    ----------
+    before : the class, with scores and kept windows.
+    news : of the new images.
+    options : of the detector.
+    problems : a list that receives a `Problem` for each mask that cannot be used.
+    """
+    assert before.read_kept is not None
+    assert before.read_scores is not None
+    kept, scores = _corrected(before.read_kept(), before.read_scores(), news.instances, options)
+    labels, new = np.asarray(scores.table.labels), news.windows.descriptors[news.own]
+    single, exemplars = before.single, before.exemplars
+    if len(new):
+        negatives = np.concatenate([kept.hard, kept.rows[labels == 0], news.windows.descriptors[news.is_negative]])
+        objects = np.concatenate([kept.rows[(labels == 1) & (scores.overlaps >= _OBJECT)], new])
+        single = _train_single(objects, negatives, options)
+        exemplars = _joined(exemplars, make_trainer(options.training, single).fit(new, negatives))
+    changed = replace(before, exemplars=exemplars, single=single)
+    return _finished(changed, before.annotations, kept, scores, news, options, problems)
+
+
+def new_class(
+    name: str,
+    others: Sequence[ClassModel],
+    news: News,
+    options: DetectorOptions,
+    problems: list[Problem] | None,
+) -> ClassModel:
+    """A class that the model lacks, whose negatives are the calibration windows of other classes in other images.
+
+    Parameters
+    ----------
+    name : of the class.
+    others : the classes there are.
+    news : of the new images.
+    options : of the detector.
+    problems : a list that receives a `Problem` for each mask that cannot be used.
+    """
+    pool, groups, boxes = _windows_of_others(others, news, options.random_state)
+    negatives = np.concatenate([pool, news.windows.descriptors[news.is_negative]])
+    new = news.windows.descriptors[news.own]
+    single = _train_single(new, negatives, options)
+    exemplars = make_trainer(options.training, single).fit(new, negatives)
+    wants_boxes = options.detection.box_regression
+    regressor = regress_boxes(news.windows, name, options.random_state) if wants_boxes else None
+    table = ScoreTable(
+        scores=np.empty((len(pool), 0), dtype=np.float32),
+        labels=np.zeros(len(pool), dtype=np.int8),
+        groups=groups,
+        exemplar_groups=np.empty(0, dtype=np.str_),
+        exemplar_names=[],
+    )
+    scores = CalibrationScores(table, boxes, np.zeros(len(pool)), single.scores(pool), len(pool))
+    kept = replace(KeptWindows.none(pool.shape[1]), rows=pool)
+    wanted: dict[str, Any] = dict.fromkeys(others[0].calibrators)
+    begun = ClassModel(name, exemplars, (), single, wanted, regressor)
+    return _finished(begun, (), kept, scores, news, options, problems)
+
+
+def class_without(before: ClassModel, dropped: NDArray[np.int64], options: DetectorOptions) -> ClassModel:
+    """The class without some exemplars, which must not be all.
+
+    Parameters
+    ----------
+    before : the class, with scores.
+    dropped : numbers of exemplars of the class.
+    options : of the detector.
+    """
+    if before.read_scores is None:
+        raise InputError(f"exemplars of {before.class_name} cannot be dropped: the model keeps no training scores")
+    scores = before.read_scores()
+    stay = np.setdiff1d(np.arange(before.n_exemplars), dropped)
+    judged = scores.judged
+    if judged is not None:
+        judged = replace(judged, scores=np.ascontiguousarray(judged.scores[:, stay]))
+    changed = replace(
+        before,
+        exemplars=_with(before.exemplars, {name: value[stay] for name, value in _learned(before.exemplars).items()}),
+        annotations=tuple(before.annotations[number] for number in stay.tolist()),
+    )
+    left = replace(scores, table=scores.table.exemplars(stay), judged=judged)
+    return _calibrated(changed, left, None if before.read_kept is None else before.read_kept(), options, stay)
+
+
+def _corrected(
+    kept: KeptWindows, scores: CalibrationScores, instances: Sequence[Instance], options: DetectorOptions
+) -> tuple[KeptWindows, CalibrationScores]:
+    """Windows that are kept as negatives and lie on a new object become positives, or go."""
+    table, calibration = scores.table, options.calibration
+    groups, overlaps = np.asarray(table.groups), scores.overlaps.copy()
+    is_hard = np.ones(len(kept.hard), dtype=bool)
+    for image_id in {one.image_id for one in instances}:
+        boxes = [one.box for one in instances if one.image_id == image_id]
+        rows = np.flatnonzero(groups == image_id)
+        overlaps[rows] = np.maximum(overlaps[rows], _overlap(scores.boxes[rows], boxes))
+        near = np.flatnonzero(kept.hard_images == image_id)
+        is_hard[near] = _overlap(kept.hard_boxes[near], boxes) <= options.training.max_overlap
+    is_changed, labels = overlaps > scores.overlaps, np.array(table.labels, dtype=np.int8)
+    labels[is_changed & (overlaps >= calibration.positive_overlap)] = 1
+    stays = ~is_changed | (labels == 1) | (overlaps <= calibration.negative_overlap)
+    left = replace(
+        scores,
+        table=replace(table, labels=labels).rows(stays),
+        boxes=scores.boxes[stays],
+        overlaps=overlaps[stays],
+        single=scores.single[stays],
+    )
+    hard = {name: getattr(kept, name)[is_hard] for name in ("hard", "hard_boxes", "hard_images")}
+    return replace(kept, rows=kept.rows[stays], **hard), left
+
+
+def _windows_of_others(
+    others: Sequence[ClassModel], news: News, random_state: int
+) -> tuple[F32, NDArray[np.str_], NDArray[np.float64]]:
+    """Descriptors, images and boxes of calibration windows of other classes; none of the new images."""
+    parts = []
+    for one in others:
+        assert one.read_kept is not None
+        assert one.read_scores is not None
+        scores = one.read_scores()
+        groups = np.asarray(scores.table.groups, dtype=np.str_)
+        is_other = ~np.isin(groups, news.windows.image_ids)
+        parts.append((one.read_kept().rows[is_other], groups[is_other], scores.boxes[is_other]))
+    rows, groups, boxes = (np.concatenate(list(column)) for column in zip(*parts, strict=True))
+    if len(rows) > _MOST_OTHERS:
+        chosen = np.sort(np.random.default_rng(random_state).choice(len(rows), _MOST_OTHERS, replace=False))
+        return rows[chosen], groups[chosen], boxes[chosen]
+    return rows, groups, boxes
+
+
+def _finished(
+    begun: ClassModel,
+    annotations: tuple[ExemplarAnnotation, ...],
+    kept: KeptWindows,
+    scores: CalibrationScores,
+    news: News,
+    options: DetectorOptions,
+    problems: list[Problem] | None,
+) -> ClassModel:
+    """A class whose detectors are there, with annotations, windows, scores and calibrators."""
+    windows, name, exemplars = news.windows, begun.class_name, begun.exemplars
+    rows = _calibration_rows(news, scores, options.random_state)
+    judged = judged_windows(windows, name, exemplars, options.random_state)
+    kept = with_hardest(with_windows(kept, windows, rows, judged), windows, news.is_negative, begun.single)
+    trained = TrainedClass(name, exemplars, news.instances, begun.single, 0)
+    found = CalibrationScores(
+        table=_grown_table(scores.table, kept.rows, trained, windows.image_ids[windows.image[rows]], news.labels[rows]),
+        boxes=np.concatenate([scores.boxes, windows.boxes[rows]]),
+        overlaps=np.concatenate([scores.overlaps, windows.overlap(name)[rows]]),
+        single=begun.single.scores(kept.rows),
+        n_negatives=scores.n_negatives + int((news.labels == NEGATIVE).sum()),
+        judged=kept.scored(exemplars) if options.calibration.shrink is not None else None,
+    )
+    records = {record.image_id: record for record in windows.records}
+    begun = replace(begun, annotations=(*annotations, *annotate_all(news.instances, records, problems)))
+    return _calibrated(begun, found, kept, options)
+
+
+def _calibration_rows(news: News, scores: CalibrationScores, random_state: int) -> NDArray[np.int64]:
+    """Windows of the new images that join the table: positives, what was refused, and of the negatives as large a
+    share as there is of the others."""
+    negatives = np.flatnonzero((news.labels == NEGATIVE) & ~news.is_rejected)
+    share = (scores.table.n_rows - scores.table.n_positives) / max(1, scores.n_negatives)
+    n_wanted = min(len(negatives), max(1, round(len(negatives) * min(1.0, share))))
+    drawn = np.random.default_rng(random_state).permutation(negatives)[:n_wanted]
+    certain = np.flatnonzero((news.labels == POSITIVE) | news.is_rejected)
+    return np.sort(np.concatenate([certain, drawn])).astype(np.int64)
+
+
+def _grown_table(
+    table: ScoreTable, rows: F32, trained: TrainedClass, groups: NDArray[np.str_], labels: NDArray[np.int8]
+) -> ScoreTable:
+    """The table with the columns of new exemplars and with new rows; old scores stay as they are, to the bit."""
+    n_rows, n_old = table.scores.shape
+    weights, biases = trained.exemplars.coef_, trained.exemplars.intercept_
+    scores = np.empty((len(rows), len(weights)), dtype=np.float32)
+    scores[:n_rows, :n_old] = table.scores
+    if len(weights) > n_old:
+        scores[:n_rows, n_old:] = score_windows(rows[:n_rows], weights[n_old:], biases[n_old:])
+    if len(rows) > n_rows:
+        scores[n_rows:] = score_windows(rows[n_rows:], weights, biases)
+    own = np.array([one.image_id for one in trained.instances], dtype=np.str_)
+    return ScoreTable(
+        scores=scores,
+        labels=np.concatenate([np.asarray(table.labels), labels == POSITIVE]).astype(np.int8),
+        groups=np.concatenate([np.asarray(table.groups, dtype=np.str_), groups]),
+        exemplar_groups=np.concatenate([np.asarray(table.exemplar_groups, dtype=np.str_), own]),
+        exemplar_names=_apart([*table.names, *trained.names]),
+    )
+
+
+def _apart(names: Sequence[str]) -> list[str]:
+    """Names of which none is there twice: an object that was annotated anew is called by its number, too."""
+    apart: list[str] = []
+    used: set[str] = set()
+    for number, name in enumerate(names):
+        apart.append(name if name not in used else f"{name} ({number})")
+        used.add(apart[-1])
+    return apart
+
+
+def _calibrated(
+    changed: ClassModel,
+    scores: CalibrationScores,
+    kept: KeptWindows | None,
+    options: DetectorOptions,
+    stay: NDArray[np.int64] | None = None,
+) -> ClassModel:
+    """The class with calibrators fitted to its scores; `stay` are the exemplars of before that are still there."""
+    joint, start = changed.calibrators.get(JOINT), None
+    if isinstance(joint, JointCalibrator) and options.calibration.method == "exact":
+        old = joint.thresholds_ if stay is None else joint.thresholds_[stay]
+        start = np.concatenate([old, np.full(changed.n_exemplars - len(old), np.inf, dtype=old.dtype)])
+    calibrators = calibrate_class(
+        scores,
+        list(changed.calibrators),
+        options.calibration,
+        pooling=options.detection.pooling,
+        random_state=options.random_state,
+        n_jobs=options.n_jobs,
+        start=start,
+    )
+    table = scores.table
+    counts = {"n_positives": table.n_positives, "n_negatives": table.n_rows - table.n_positives}
+    facts = {name: value for name, value in changed.facts.items() if name != "separability"}
+    return replace(
+        changed,
+        calibrators=calibrators,
+        read_scores=lambda: scores,
+        read_kept=None if kept is None else lambda: kept,
+        read_certificate=None,
+        facts={**facts, **counts, "n_negatives_in_all": scores.n_negatives},
+    )
+
+
+def _train_single(objects: F32, negatives: F32, options: DetectorOptions) -> SingleSVM:
+    svm = LinearSVM(random_state=options.random_state).fit(objects, negatives)
+    return SingleSVM(svm.coef_, float(np.float32(svm.intercept_)))
+
+
+def _overlap(boxes: NDArray[np.float64], others: Sequence[Any]) -> NDArray[np.float64]:
+    """(n,) the largest IoU with any of the others, 0 without any."""
+    if not len(others) or not len(boxes):
+        return np.zeros(len(boxes))
+    return iou(boxes, np.array(others, dtype=np.float64)).max(axis=1)
+
+
+def _learned(exemplars: LinearExemplars) -> dict[str, NDArray[Any]]:
+    """Arrays that have a row for each exemplar."""
+    n = len(exemplars.coef_)
+    found = {name: value for name, value in vars(exemplars).items() if name.endswith("_")}
+    return {name: value for name, value in found.items() if isinstance(value, np.ndarray) and value.shape[:1] == (n,)}
+
+
+def _joined(first: LinearExemplars, second: LinearExemplars) -> LinearExemplars:
+    more = _learned(second)
+    return _with(first, {name: np.concatenate([value, more[name]]) for name, value in _learned(first).items()})
+
+
+def _with(exemplars: LinearExemplars, arrays: Mapping[str, NDArray[Any]]) -> LinearExemplars:
+    other = copy(exemplars)
+    for name, value in arrays.items():
+        setattr(other, name, value)
+    return other

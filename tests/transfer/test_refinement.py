@@ -1,0 +1,151 @@
+"""Refined masks: the cut against all labelings of small graphs, drawn scenes, and masks that have no say."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eesvm import InputError
+from eesvm.structures import ExemplarAnnotation
+from eesvm.transfer import refine, transfer, transfer_consensus
+from eesvm.transfer.refinement import cheapest_labels
+from helpers.examples import many
+
+
+def annotation(box, mask, **values):
+    values = {"class_name": "disc", "image_id": "a", "index": 0} | values
+    return ExemplarAnnotation(box=np.array(box, dtype=np.float64), mask=mask, **values)
+
+
+def disc(size=60, centre=(30, 30), radius=18):
+    y, x = np.mgrid[:size, :size] + 0.5
+    return (x - centre[0]) ** 2 + (y - centre[1]) ** 2 <= radius**2
+
+
+def scene(is_in, inside=(200, 60, 50), outside=(60, 90, 170)):
+    """Two colours with a little noise."""
+    noise = np.random.default_rng(0).normal(0, 3, (*is_in.shape, 3))
+    return np.clip(np.where(is_in[:, :, None], inside, outside) + noise, 0, 255).astype(np.uint8)
+
+
+def iou(one, other):
+    return (one & other).sum() / (one | other).sum()
+
+
+def cost(labels, prices, edges):
+    return -sum(p for p, is_in in zip(prices, labels, strict=True) if is_in) + sum(
+        border for a, b, border in edges if labels[a] != labels[b]
+    )
+
+
+@st.composite
+def grids(draw):
+    """Prices of a grid of up to 3 x 4 nodes with ties, and its edges; some of them twice."""
+    height, width = draw(st.integers(1, 3)), draw(st.integers(1, 4))
+    prices = draw(st.lists(st.integers(-4, 4), min_size=height * width, max_size=height * width))
+    pairs = [(y * width + x, y * width + x + 1) for y in range(height) for x in range(width - 1)]
+    pairs += [(y * width + x, (y + 1) * width + x) for y in range(height - 1) for x in range(width)]
+    pairs += pairs[: draw(st.integers(0, 2))]
+    borders = draw(st.lists(st.integers(0, 5), min_size=len(pairs), max_size=len(pairs)))
+    return prices, [(a, b, border) for (a, b), border in zip(pairs, borders, strict=True)]
+
+
+@settings(deadline=None, max_examples=many(60))
+@given(grids())
+def test_the_cut_is_the_cheapest_of_all_labelings(grid):
+    prices, edges = grid
+    ends = np.array([(a, b) for a, b, _ in edges], dtype=np.int64).reshape(-1, 2).T
+    found = cheapest_labels(
+        np.array(prices, dtype=float), ends, np.array([border for *_, border in edges], dtype=float)
+    )
+    every = [(cost(labels, prices, edges), sum(labels), labels) for labels in product((0, 1), repeat=len(prices))]
+    assert (cost(found, prices, edges), sum(found)) == min(every)[:2]
+
+
+def test_prices_beyond_all_measure_do_not_overflow():
+    prices, ends = np.array([1e12, -1e-9, -1e12]), np.array([[0, 1], [1, 2]])
+    assert cheapest_labels(prices, ends, np.array([2.0, 1.0])).tolist() == [True, True, False]
+
+
+def test_a_mask_moves_to_the_edges_of_the_image():
+    truth = disc()
+    exemplar = annotation((0, 0, 30, 30), np.tri(30, dtype=bool) | np.tri(30, dtype=bool)[::-1])  # nothing like a disc
+    handed = transfer(exemplar, (10, 10, 50, 50), (60, 60))
+    refined = refine(handed, [exemplar], scene(truth))
+    assert iou(handed.whole_mask(), truth) < 0.7
+    assert iou(refined.whole_mask(), truth) > 0.95
+    assert (refined.is_refined, handed.is_refined) == (True, False)
+    assert replace(refined, mask=None, is_refined=False, offset=handed.offset) == replace(handed, mask=None)
+
+
+def test_it_stays_in_the_box_and_in_the_image():
+    truth = disc(centre=(50, 30), radius=25)  # leaves the image on the right
+    exemplar = annotation((0, 0, 10, 10), np.ones((10, 10), dtype=bool))
+    handed = transfer(exemplar, (30.5, 10, 75, 48), (60, 60))
+    refined = refine(handed, [exemplar], scene(truth))
+    assert refined.mask.shape == handed.mask.shape
+    assert refined.offset == handed.offset == (30, 10)
+    assert refined.whole_mask().shape == (60, 60)
+
+
+def test_an_image_of_one_colour_leaves_the_exemplars_their_word():
+    exemplar = annotation((0, 0, 20, 20), disc(20, (10, 10), 8))
+    handed = transfer(exemplar, (10, 10, 50, 50), (60, 60))
+    refined = refine(handed, [exemplar], np.full((60, 60, 3), 128, dtype=np.uint8))
+    assert refined.mask.any()
+
+
+def test_votes_count_by_their_weights():
+    truth = disc()
+    wrong = annotation((0, 0, 20, 20), ~disc(20, (10, 10), 9.5), index=1)
+    right = annotation((0, 0, 20, 20), disc(20, (10, 10), 9))
+    for weights, is_right in (([3, 1], True), ([1, 3], False), ([1, 0], True)):
+        handed = transfer_consensus([right, wrong], weights, (12, 12, 48, 48), (60, 60))
+        refined = refine(handed, [right, wrong], scene(truth), weights)
+        assert (iou(refined.whole_mask(), truth) > 0.8) == is_right
+
+
+def test_exemplars_without_mask_beside_others_have_no_say():
+    truth = disc()
+    known, unknown = annotation((0, 0, 20, 20), disc(20, (10, 10), 9)), annotation((0, 0, 20, 20), None, index=1)
+    empty = annotation((0, 0, 20, 20), np.zeros((20, 20), dtype=bool), index=2)
+    alone = refine(transfer(known, (10, 10, 50, 50), (60, 60)), [known], scene(truth))
+    handed = transfer_consensus([unknown, known, empty], None, (10, 10, 50, 50), (60, 60))
+    together = refine(handed, [unknown, known, empty], scene(truth))
+    np.testing.assert_array_equal(together.mask, alone.mask)
+
+
+def test_what_has_no_mask_stays_as_it_was():
+    image = scene(disc())
+    unknown = annotation((0, 0, 20, 20), None)
+    handed = transfer(unknown, (10, 10, 50, 50), (60, 60))
+    assert refine(handed, [unknown], image) is handed
+    speck = np.zeros((500, 500), dtype=bool)
+    speck[0, 0] = True
+    small = annotation((0, 0, 500, 500), speck)  # nothing is left of it in a small box
+    handed = transfer(small, (10, 10, 50, 50), (60, 60))
+    assert not handed.mask.any()
+    assert refine(handed, [small], image) is handed
+
+
+@pytest.mark.parametrize("box", [(0, 0, 1, 1), (59, 0, 60, 60), (-50, -50, 110, 110), (20.2, 20.2, 20.9, 20.9)])
+def test_boxes_of_any_size(box):
+    exemplar = annotation((0, 0, 3, 3), np.ones((3, 3), dtype=bool))
+    handed = transfer(exemplar, box, (60, 60))
+    assert refine(handed, [exemplar], scene(disc())).mask.shape == handed.mask.shape
+
+
+def test_what_is_wrong_with_the_call():
+    exemplar = annotation((0, 0, 20, 20), disc(20, (10, 10), 9))
+    handed = transfer(exemplar, (10, 10, 50, 50), (60, 60))
+    with pytest.raises(InputError, match=r"^`image` must have the 60 x 60 pixels of the annotation, got 61 x 60$"):
+        refine(handed, [exemplar], np.zeros((60, 61, 3), dtype=np.uint8))
+    with pytest.raises(
+        InputError, match=r"^`image` must be uint8 of shape \(height, width, 3\), got float64 \(60, 60\)$"
+    ):
+        refine(handed, [exemplar], np.zeros((60, 60)))
+    with pytest.raises(InputError, match=r"^`annotations` must hold at least one exemplar$"):
+        refine(handed, [], np.zeros((60, 60, 3), dtype=np.uint8))
