@@ -76,7 +76,9 @@ def test_calibrate_and_apply_agree_with_the_library(tmp_path, npz):
     assert err == ""
     assert "\x1b" not in out
     assert "status               optimal (proven)" in out
-    assert out.endswith("written to out: calibration.json, certificate.npz, loss_and_bound.png, thresholds.csv\n")
+    assert out.endswith(
+        "written to out: calibration.json, certificate.npz, held_out.json, loss_and_bound.png, thresholds.csv\n"
+    )
     table = small_table()
     calibrator = JointCalibrator(sigmoid=True, min_recall=0.9).fit(table.scores, table.labels)
     loaded = load_calibration(tmp_path / "out")

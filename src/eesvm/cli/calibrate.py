@@ -110,7 +110,12 @@ def add_parser(verbs: Parsers) -> None:
         metavar="C",
         help="what using an exemplar costs, in false alarms; it is part of the loss (default: 0)",
     )
-    add("--time-limit", type=number(minimum=0), metavar="S", help="stop after S seconds with the best so far")
+    add(
+        "--time-limit",
+        type=number(minimum=0),
+        metavar="S",
+        help="stop after S seconds with the best so far; the cross-validation takes as long again at most",
+    )
     add("--node-limit", type=number(minimum=1, integer=True), metavar="N", help="stop after N nodes of the search")
     add(
         "--gap",
@@ -256,7 +261,9 @@ def _hold_out(
     screen: Screen,
 ) -> HeldOut | None:
     """What to expect of new rows; None where that is not wanted, not possible, or was interrupted."""
-    if arguments.folds == 0:
+    is_plain = arguments.method != "greedy" and arguments.target_recall is None
+    was_interrupted = is_plain and calibrator.result_.status == "feasible"
+    if arguments.folds == 0 or was_interrupted:
         return None
     try:
         return hold_out(table, calibrator, problem, arguments.folds)

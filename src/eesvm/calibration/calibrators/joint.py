@@ -251,6 +251,8 @@ class JointCalibrator(ScoreCalibrator):
     def refit(self, problem: CalibrationProblem, share: float = 1.0) -> FloatArray:
         """(E,) thresholds of a part of the rows, by a short search; the calibrator stays as it is.
 
+        Where there is a time limit, `n_folds` refits share as much again.
+
         A floor that the part cannot meet becomes the highest that it can, and a budget that not even one positive
         keeps gives the strictest thresholds.
 
@@ -265,6 +267,7 @@ class JointCalibrator(ScoreCalibrator):
                 problem,
                 progress=None,
                 start=None,
+                time_limit=None if self.time_limit is None else self.time_limit / self.n_folds,
                 node_limit=_REFIT_NODES if is_exact and self.node_limit is None else self.node_limit,
                 min_recall=_reachable(problem, self._floor()) if self._goal_is_recall() else self.min_recall,
                 max_loss=None if self.max_loss is None else self.max_loss * share,
@@ -319,7 +322,7 @@ class JointCalibrator(ScoreCalibrator):
         folds = make_folds(problem, self.n_folds, own, others, self.random_state)
         floor, result = self._floor(), self.result_
         is_limited = self.max_detectors is not None or bool(problem.detector_cost.any())
-        choices = [choice for choice in CHOICES if choice.keep_off or not is_limited]
+        choices = [choice._replace(keep_off=is_limited) for choice in CHOICES]
         self.pooled_ = pool(problem, floor, folds, self.refit, result.thresholds, choices)
         thresholds = self.pooled_.thresholds
         if problem.is_feasible(thresholds, floor):
