@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eesvm.detector.training_descriptor import plain_descriptor
 from eesvm.experiments.paper import CLASSES, PAPER_TABLES, RECALL
 from eesvm.experiments.reproduction.recipes import ACROSS_IMAGES, DEFAULT_PRESET, make_recipes
 from eesvm.experiments.reproduction.results import FULL, HOG, SMALL, STAGES, Part, Results, Row
@@ -285,3 +286,9 @@ def test_parts_survive_json():
 
     for part in results().parts:
         assert Part.from_dict(json.loads(json.dumps(part.as_dict()))) == part
+
+
+def test_hog_has_nothing_of_a_tuned_network():
+    found = make_recipes(1.0, {"descriptor.backbone": "tuned.onnx", "descriptor.mode": "crop"})
+    assert found[SMALL][0].options.descriptor.backbone == "tuned.onnx"
+    plain_descriptor(found[HOG][0].options.descriptor)  # which refuses a network of one's own

@@ -60,7 +60,8 @@ def make_recipes(time_limit: float = SECONDS, changes: Mapping[str, Any] | None 
     stated = {name: value for name, value, _ in CHANGES}
     paper = DetectorOptions.make("paper", changes=limits | stated | given)
     early = paper.changed({"calibration.method": "algorithm1", "calibration.node_limit": EARLY_NODES})
-    plain = {"descriptor.mode": None, "descriptor.layer": None, "descriptor.n_components": None}
+    plain: dict[str, Any] = {"descriptor.mode": None, "descriptor.layer": None, "descriptor.n_components": None}
+    plain["descriptor.backbone"] = DetectorOptions().descriptor.backbone  # HOG has no network, tuned or not
     asked = {name: value for name, value in given.items() if name == "descriptor.n_components"}
     hog = early.changed({"descriptor.name": "hog"} | plain | asked)
     ours = Recipe(_default_options(limits | stated, given), (Rule(DEFAULT_PRESET, "joint-sigmoid"),), is_ours=True)
