@@ -1,5 +1,7 @@
 """Mirrored exemplars in training, calibration, detection and files."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -65,3 +67,24 @@ def test_a_run_that_mirrors_does_nothing_twice(tmp_path):
     other = trained(quick_options(), classes=["three"], folder=tmp_path / "model")
     assert "classes/three: training" in other.changed_
     assert not any(each.is_mirrored for each in other.exemplars_)
+
+
+def test_objects_come_and_go_with_their_mirror_images(tmp_path):
+    images = scenes("train").images
+    first = replace(scenes("train"), images=images[:8])
+    detector = trained(quick_options(training__mirror=True), first)
+    before = len(detector.exemplars_)
+    new = replace(scenes("train"), images=images[8:10])
+    n_new = sum(i.class_name in detector.classes_ for i in new.instances())
+    detector.partial_fit(new, cache=shared_cache(), classes=detector.classes_)
+    assert len(detector.exemplars_) == before + 2 * n_new
+    objects = [(one.class_name, one.image_id, one.index) for one in detector.exemplars_]
+    assert all(objects.count(one) == 2 for one in objects)
+    chosen = next(k for k, one in enumerate(detector.exemplars_) if one.is_mirrored)
+    detector.drop([chosen])
+    left = [(one.class_name, one.image_id, one.index) for one in detector.exemplars_]
+    assert objects[chosen] not in left
+    assert len(left) == len(objects) - 2
+    detector.save(tmp_path / "model")
+    again = ExemplarDetector.load(tmp_path / "model")
+    assert [one.name for one in again.exemplars_] == [one.name for one in detector.exemplars_]

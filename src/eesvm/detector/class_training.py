@@ -192,8 +192,12 @@ def trained_class(
 
 def train_single(table: DescriptorTable, chosen: ClassRows, loss: str, random_state: int) -> SingleSVM:
     """One SVM for all objects of a class."""
-    svm = LinearSVM(loss=loss, random_state=random_state)
-    svm.fit(table.descriptors[chosen.own], table.rows(chosen.is_single_negative))
+    return fit_single(table.descriptors[chosen.own], table.rows(chosen.is_single_negative), loss, random_state)
+
+
+def fit_single(objects: F32, negatives: Any, loss: str, random_state: int) -> SingleSVM:
+    """The same from descriptors."""
+    svm = LinearSVM(loss=loss, random_state=random_state).fit(objects, negatives)
     return SingleSVM(svm.coef_, float(np.float32(svm.intercept_)))
 
 

@@ -114,7 +114,8 @@ def drop_exemplars(
     Parameters
     ----------
     model : to take them from.
-    exemplars : their numbers among all of the model, as in `Detections.exemplars`. A class that loses all goes.
+    exemplars : their numbers among all of the model, as in `Detections.exemplars`; an object goes with its mirror
+        image. A class that loses all goes.
     time_limit : seconds for the search of a class. Default: the options of the model.
     progress : called with "classes", how many are done, and how many there are.
 
@@ -122,8 +123,7 @@ def drop_exemplars(
     ------
     InputError : there is no such exemplar, none would be left, or the model keeps no training scores.
     """
-    numbers = sorted(set(exemplars))
-    _check_numbers(numbers, sum(one.n_exemplars for one in model.classes))
+    numbers = _with_mirror_images(model.classes, set(exemplars))
     options = _in_time(model.options, time_limit)
     first, left, texts = 0, [], []
     for done, one in enumerate(model.classes):
@@ -147,14 +147,21 @@ def _check_kept(model: ClassModel) -> None:
         )
 
 
-def _check_numbers(numbers: Sequence[int], n_all: int) -> None:
+def _with_mirror_images(models: Sequence[ClassModel], numbers: set[int]) -> list[int]:
+    """Numbers of exemplars and of their mirror images, checked: some are named, all exist, and not all would go."""
+    objects = [(model.class_name, one.image_id, one.index) for model in models for one in model.annotations]
+    n_all = len(objects)
     if not numbers:
         raise InputError("no exemplar is named that is to be dropped")
-    for number in numbers:
+    for number in sorted(numbers):
         if not 0 <= number < n_all:
             raise InputError(f"there is no exemplar {number}: the model has {n_all}, counted from 0")
-    if len(numbers) == n_all:
+    is_mirrored = [one.is_mirrored for model in models for one in model.annotations]
+    twins = {(objects[number], not is_mirrored[number]) for number in numbers}
+    gone = [n for n in range(n_all) if n in numbers or (objects[n], is_mirrored[n]) in twins]
+    if len(gone) == n_all:
         raise InputError(f"all {n_all} exemplars would go: a model needs at least one")
+    return gone
 
 
 def _in_time(options: DetectorOptions, time_limit: float | None) -> DetectorOptions:
@@ -234,6 +241,6 @@ def _added_text(name: str, before: ClassModel | None, after: ClassModel, news: N
 
 
 def _dropped_text(model: ClassModel, dropped: NDArray[np.int64]) -> str:
-    names = [f"{one.image_id}, object {one.index + 1}" for one in (model.annotations[k] for k in dropped.tolist())]
+    names = [model.annotations[k].name for k in dropped.tolist()]
     gone = "" if len(names) < model.n_exemplars else ", and with the last of them the class"
     return f"{counted(len(names), 'exemplar')} of {model.class_name}{gone} ({enumeration(names)})"

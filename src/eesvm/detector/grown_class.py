@@ -21,14 +21,13 @@ from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.tables.score_table import ScoreTable
 from eesvm.detector.box_regression import regress_boxes
 from eesvm.detector.class_calibration import JOINT, calibrate_class
-from eesvm.detector.class_training import CalibrationScores, SingleSVM, TrainedClass, make_trainer
+from eesvm.detector.class_training import CalibrationScores, SingleSVM, TrainedClass, fit_single, make_trainer
 from eesvm.detector.kept_windows import KeptWindows, with_hardest, with_windows
 from eesvm.detector.left_out import judged_windows
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_table import NEGATIVE, POSITIVE, TrainingWindows
 from eesvm.exemplars.scoring import score_windows
-from eesvm.exemplars.single_svm import LinearSVM
 from eesvm.exemplars.svms import LinearExemplars
 from eesvm.structures import ExemplarAnnotation, Instance, Problem
 from eesvm.transfer.annotations import annotate_all
@@ -96,10 +95,10 @@ def grow_class(before: ClassModel, news: News, options: DetectorOptions, problem
     assert before.read_kept is not None
     assert before.read_scores is not None
     kept, scores = _corrected(before.read_kept(), before.read_scores(), news.instances, options)
-    labels, new = np.asarray(scores.table.labels), news.windows.descriptors[news.own]
+    labels, new = np.asarray(scores.table.labels), _of_exemplars(news, options)
     single, exemplars = before.single, before.exemplars
     if len(new):
-        negatives = np.concatenate([kept.hard, kept.rows[labels == 0], news.windows.descriptors[news.is_negative]])
+        negatives = np.concatenate([kept.hard, kept.rows[labels == 0], _negatives(news)])
         objects = np.concatenate([kept.rows[(labels == 1) & (scores.overlaps >= _OBJECT)], new])
         single = _train_single(objects, negatives, options)
         exemplars = _joined(exemplars, make_trainer(options.training, single).fit(new, negatives))
@@ -125,8 +124,7 @@ def new_class(
     problems : a list that receives a `Problem` for each mask that cannot be used.
     """
     pool, groups, boxes = _windows_of_others(others, news, options.random_state)
-    negatives = np.concatenate([pool, news.windows.descriptors[news.is_negative]])
-    new = news.windows.descriptors[news.own]
+    negatives, new = np.concatenate([pool, _negatives(news)]), _of_exemplars(news, options)
     single = _train_single(new, negatives, options)
     exemplars = make_trainer(options.training, single).fit(new, negatives)
     wants_boxes = options.detection.box_regression
@@ -230,7 +228,9 @@ def _finished(
     rows = _calibration_rows(news, scores, options.random_state)
     judged = judged_windows(windows, name, exemplars, options.random_state)
     kept = with_hardest(with_windows(kept, windows, rows, judged), windows, news.is_negative, begun.single)
-    trained = TrainedClass(name, exemplars, news.instances, begun.single, 0)
+    mirror = options.training.mirror
+    n_mirrored = len(news.instances) if mirror else 0
+    trained = TrainedClass(name, exemplars, news.instances * (1 + mirror), begun.single, 0, n_mirrored)
     found = CalibrationScores(
         table=_grown_table(scores.table, kept.rows, trained, windows.image_ids[windows.image[rows]], news.labels[rows]),
         boxes=np.concatenate([scores.boxes, windows.boxes[rows]]),
@@ -240,7 +240,7 @@ def _finished(
         judged=kept.scored(exemplars) if options.calibration.shrink is not None else None,
     )
     records = {record.image_id: record for record in windows.records}
-    begun = replace(begun, annotations=(*annotations, *annotate_all(news.instances, records, problems)))
+    begun = replace(begun, annotations=(*annotations, *annotate_all(news.instances, records, problems, mirror)))
     return _calibrated(begun, found, kept, options)
 
 
@@ -321,9 +321,19 @@ def _calibrated(
     )
 
 
+def _of_exemplars(news: News, options: DetectorOptions) -> F32:
+    """Descriptors of the new objects, followed by their mirror images where those are exemplars, too."""
+    windows, own = news.windows, news.own
+    with_mirror_images = options.training.mirror and len(own)
+    return windows.descriptors[np.concatenate([own, windows.mirror_images(own)]) if with_mirror_images else own]
+
+
+def _negatives(news: News) -> F32:
+    return news.windows.descriptors[np.flatnonzero(news.is_negative)]
+
+
 def _train_single(objects: F32, negatives: F32, options: DetectorOptions) -> SingleSVM:
-    svm = LinearSVM(random_state=options.random_state).fit(objects, negatives)
-    return SingleSVM(svm.coef_, float(np.float32(svm.intercept_)))
+    return fit_single(objects, negatives, options.training.single_loss, options.random_state)
 
 
 def _overlap(boxes: NDArray[np.float64], others: Sequence[Any]) -> NDArray[np.float64]:

@@ -158,7 +158,7 @@ def with_hardest(
     is_negative : (n,) which of them are negatives.
     single : says what is hard.
     """
-    hard = np.concatenate([kept.hard, _rounded(windows.descriptors[is_negative])])
+    hard = np.concatenate([kept.hard, _rounded(windows.descriptors[np.flatnonzero(is_negative)])])
     boxes = np.concatenate([kept.hard_boxes, windows.boxes[is_negative]])
     images = np.concatenate([kept.hard_images, windows.image_ids[windows.image[is_negative]]])
     order = np.argsort(-single.scores(hard), kind="stable")[:MOST_HARD]

@@ -65,7 +65,6 @@ from eesvm.detector.training_inputs import TrainingInputs, check_datasets
 from eesvm.detector.training_table import StageProgress, TrainingWindows
 from eesvm.structures import Dataset, Problem, Windows
 from eesvm.transfer.annotations import annotate_all
-from eesvm.transfer.mirroring import mirrored
 
 BegunClass = tuple[ClassModel, Held[CalibrationScores]]  # a class without calibrators, and what they are fitted to
 
@@ -320,8 +319,7 @@ class TrainingRun:
         with self._parts.stage("annotations"):
             records = {record.image_id: record for record in windows.records}
             objects = trained.instances[: len(trained.instances) - trained.n_mirrored]
-            annotations = annotate_all(objects, records, self.problems)
-            annotations += tuple(map(mirrored, annotations[: trained.n_mirrored]))
+            annotations = annotate_all(objects, records, self.problems, mirror=trained.n_mirrored > 0)
         return ClassModel(name, trained.exemplars, annotations, trained.single)
 
     def _regress(self, name: str) -> BoxRegressor | None:

@@ -43,7 +43,10 @@ _FIELDS = {"class_name", "image_id", "index", "box", "mask_shape", "parts", "pos
 
 
 def annotate_all(
-    instances: Sequence[Instance], records: Mapping[str, ImageRecord], problems: list[Problem] | None = None
+    instances: Sequence[Instance],
+    records: Mapping[str, ImageRecord],
+    problems: list[Problem] | None = None,
+    mirror: bool = False,
 ) -> tuple[ExemplarAnnotation, ...]:
     """The annotation of each instance; a mask or picture that cannot be read is left out and listed.
 
@@ -52,6 +55,7 @@ def annotate_all(
     instances : the objects; where those of an image follow each other, it is read once.
     records : the images by their ids.
     problems : a list that receives a `Problem` for each mask or picture that cannot be read.
+    mirror : whether their mirror images follow, in the same order.
     """
     pictures: dict[str, NDArray[np.uint8] | None] = {}
     found = []
@@ -61,7 +65,7 @@ def annotate_all(
             pictures.clear()  # instances come image by image: one at a time is enough
             pictures[instance.image_id] = _pixels(record, problems)
         found.append(_annotation(instance, record, pictures[instance.image_id], problems))
-    return tuple(found)
+    return (*found, *map(mirrored, found)) if mirror else tuple(found)
 
 
 def save_annotations(path: str | os.PathLike[str], annotations: Sequence[ExemplarAnnotation]) -> None:
