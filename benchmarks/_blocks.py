@@ -75,7 +75,8 @@ class Blocks:
         pays = np.zeros(shares.shape, dtype=bool)
         for k, part in enumerate(self.parts):
             shares[k, part.negatives] = part.quanta * self.ranked.quantum
-            assert part.levels is not None
+            if part.levels is None:  # it never had a share, so nobody looked for what would cover it
+                continue
             for row, level in zip(self.ranked.order, part.levels, strict=True):
                 pays[k, row[:level]] = True
         active, n_paying = pays | (shares > 0), pays.sum(axis=0)

@@ -9,3 +9,11 @@ from helpers.soak import run_case
 @pytest.mark.parametrize("first", range(0, many(1000), 50))
 def test_every_answer_is_right_and_verified(first):
     assert [fault for seed in range(first, first + 50) for fault in run_case(seed)[1]] == []
+
+
+# Few detectors, and weights so far apart that a price fit for a bad solution hides what the good ones lose.
+@pytest.mark.parametrize(
+    "seed", [237, 25210, 30346, 30647, 47939, 51813, 59919, 61310, 61682, 67835, 68736, 73364, 77702]
+)
+def test_prices_of_detectors_fit_the_best_solution(seed):
+    assert run_case(seed)[1] == []

@@ -113,10 +113,13 @@ def check_max_detectors(problem: CalibrationProblem, max_detectors: int | None) 
 
 def _price(problem: CalibrationProblem, wanted: float) -> float:
     """About `wanted`, and a whole number of units of the losses, which stay whole numbers of units then."""
-    unit = common_unit(costs_as_negatives(problem).negative_weights)
+    weights = costs_as_negatives(problem).negative_weights
+    unit = common_unit(weights)
     if unit:
         return float(max(1, round(Fraction(wanted) / unit)) * unit)
-    if not 0 < wanted < math.inf:
+    if wanted == 0:  # no weight may be too small beside it
+        wanted = float(weights[weights > 0].min(initial=math.inf))
+    if wanted == math.inf:
         return 1.0
     mantissa, exponent = math.frexp(wanted)
     return math.ldexp(round(mantissa * 256), exponent - 8)  # few digits, so that multiples of it are exact

@@ -7,6 +7,7 @@ and the one with the best bound is searched to the end.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -40,20 +41,29 @@ def least_loss_with_few(
     """Search; returns what makes up a result."""
     with run.patient_with_interrupts():
         thresholds = _reach_floor(problem, run, min_recall, max_detectors, start, random_state, n_jobs)
-        best: tuple[float, float] | None = None
+        best = -math.inf, 0.0  # a bound, and the scale of the price with which it was proved
+
+        def try_price(scale: float) -> None:
+            nonlocal thresholds, best
+            priced, trial = priced_problem(problem, min_recall, max_detectors, scale, n_jobs), trial_run(run)
+            _, levels, _ = _search(problem, priced, trial, thresholds, random_state, n_jobs)
+            thresholds = _better(problem, thresholds, levels_to_thresholds(problem, priced.ranked.delta, levels))
+            best = max(best, (trial.lower_bound, scale), key=lambda one: one[0])
+
         for factor in _FACTORS:
-            scale = factor * problem.loss(thresholds)
-            priced = priced_problem(problem, min_recall, max_detectors, scale, n_jobs)
-            trial = trial_run(run)
-            search, levels, _ = _search(problem, priced, trial, thresholds, random_state, n_jobs)
-            thresholds = levels_to_thresholds(problem, priced.ranked.delta, levels)
-            if best is None or trial.lower_bound > best[0]:
-                best = trial.lower_bound, scale
+            try_price(factor * problem.loss(thresholds))
             if run.is_out_of_time():
                 break
-        assert best is not None
+        before = math.inf
+        while best[0] <= 0 and problem.loss(thresholds) < before / 2 and not run.is_out_of_time():
+            before = problem.loss(thresholds)  # prices fit for much worse solutions cannot tell the good ones apart
+            try_price(before)
+        if best[0] <= 0:
+            best = 0.0, problem.loss(thresholds)
         priced = priced_problem(problem, min_recall, max_detectors, best[1], n_jobs)
         search, levels, status = _search(problem, priced, run, thresholds, random_state, n_jobs)
+        thresholds = _better(problem, thresholds, levels_to_thresholds(problem, priced.ranked.delta, levels))
+        levels = thresholds_to_levels(problem, priced.ranked.delta, thresholds)
     certificate = search.proof.certificate(priced.extended, priced.ranked, min_recall, search.quantum, priced.price)
     return priced.ranked, run, levels, status, search.statistics, "exact", min_recall, certificate
 
@@ -80,6 +90,11 @@ def _reach_floor(
             "`max_detectors` or lower `min_recall`"
         )
     return result.thresholds
+
+
+def _better(problem: CalibrationProblem, before: FloatArray, found: FloatArray) -> FloatArray:
+    """The thresholds of less loss: a search whose weights were rounded may hold worse ones for as good."""
+    return found if problem.loss(found) <= problem.loss(before) else before
 
 
 def _search(
