@@ -147,6 +147,8 @@ def reference_bound(problem, certificate):
             forced = [any(row[k] > upper[k] for k in exemplars) for row in negatives]
             reached = [forced[n] or row[j] >= c.ceiling[j] for n, row in enumerate(negatives)]
             bound = min(bound, sum(w for n, w in enumerate(weights) if reached[n]))
+    whole = math.gcd(*(int(w / quantum) for w in weights)) * quantum  # losses in whole quanta are multiples of it
+    bound = bound if whole == 0 or bound == math.inf else math.ceil(bound / whole) * whole
     unit = math.gcd(*(int(4 * w) for w in problem.negative_weights.tolist()))  # the strategy has quarters only
     return bound if unit == 0 or bound == math.inf else math.ceil(bound * 4 / unit) * Fraction(unit, 4)
 

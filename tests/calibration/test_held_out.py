@@ -357,3 +357,37 @@ def test_too_few_rows_are_no_error(tmp_path, capsys):
 def test_options_of_the_command_are_checked(tmp_path, capsys, options, sentence):
     assert main(["calibrate", "absent.csv", "-o", str(tmp_path / "out"), *options]) == 2
     assert capsys.readouterr().err == f"eesvm: error: {sentence}\n"
+
+
+@pytest.mark.parametrize("n", [2, 10, 14, 50, 69, 75, 80, 90, 120, 125, 138])
+def test_all_and_nothing_reach_the_ends_of_their_intervals(n):
+    every, groups = np.ones(n), np.arange(n)
+    assert share_with_interval(np.ones(n, dtype=bool), every, groups).high == 1.0
+    assert share_with_interval(np.zeros(n, dtype=bool), every, groups).low == 0.0
+
+
+@pytest.mark.parametrize("weights", [[1e300, 1e300, 1.0], [1e-300, 3e-300, 1e-310], [1e20, 1.0, 1.0], [0.1, 0.2, 0.3]])
+def test_shares_of_weights_of_any_size(weights):
+    weights = np.array(weights)
+    for chosen in ([True, True, True], [True, False, False], [False, True, True], [False, False, False]):
+        found = share_with_interval(np.array(chosen), weights, np.array([0, 0, 1]))
+        assert 0 <= found.low <= found.value <= found.high <= 1
+
+
+def test_few_detectors_that_cannot_reach_the_floor_in_a_part_reach_what_they_can():
+    scores = np.full((10, 2), np.nan)
+    scores[:9, 0], scores[9, 1] = np.arange(9) + 1.0, 1.0
+    calibrator = JointCalibrator(sigmoid=False, max_detectors=1, min_recall=0.9, missing="not-fired")
+    whole = CalibrationProblem(scores, np.zeros((5, 2)), missing="not-fired")
+    assert np.isfinite(calibrator.refit(whole)).sum() == 1
+    part_of = CalibrationProblem(
+        scores[2:], np.zeros((5, 2)), missing="not-fired"
+    )  # one of the two covers 7 of 8 at most
+    thresholds = calibrator.refit(part_of)
+    assert part_of.recall(thresholds) == 7 / 8
+
+
+def test_positives_that_nobody_may_cover_are_never_the_last_that_a_recall_needs():
+    decisions = Decisions(np.array([3.0, 2.0, -np.inf, -np.inf]), np.array([0.0]), np.ones(4), np.ones(1))
+    assert decisions.lowest(0.9) == 2.0
+    assert np.isfinite(decisions.level(0.9))

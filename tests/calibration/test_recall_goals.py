@@ -664,7 +664,8 @@ def test_old_certificates_are_read(tmp_path):
     [
         (["--max-loss", "10"], "the most recall with a loss of 10 at most"),
         (["--min-precision", "0.9"], "the most recall with a precision of 0.9 at least"),
-        (["--max-loss", "10", "--compare"], "counted at the recall of the joint thresholds"),
+        (["--max-loss", "60", "--compare"], "counted at the recall of the joint thresholds"),
+        (["--max-loss", "10", "--compare"], "the most recall with a loss of 10 at most"),
         (["--max-detectors", "3", "--min-recall", "0.5"], "3 exemplars may be in use"),
         (["--detector-cost", "3"], "of the loss"),
     ],

@@ -9,6 +9,7 @@ import pytest
 
 from eesvm import CalibrationProblem, load_certificate, save_certificate, verify
 from eesvm.calibration.detector_costs import costs_as_negatives
+from eesvm.calibration.proofs.certified_bound import certified_bound
 from eesvm.calibration.quanta import rank_whole
 from helpers.evidence import verified_solve as solve
 from helpers.soak import Oracle, negative_weights, random_problem
@@ -148,3 +149,45 @@ def test_a_cost_and_its_price_are_never_rounded_up():
         for cost, total in zip(costs.tolist(), sums.tolist(), strict=True):
             exact = Fraction(cost) + Fraction(price)
             assert Fraction(total) <= exact < Fraction(math.nextafter(total, math.inf))
+
+
+def trivial_certificate(problem, **fields):
+    """One leaf, in which all negatives are for the first positive."""
+    solved = solve(problem, n_jobs=1).certificate
+    empty = {name: getattr(solved, name)[:0] for name in ("share_positive", "share_negative", "share_amount", "price")}
+    one = {name: np.array([-1], dtype=np.int32) for name in ("split_exemplar", "open_child", "shut_child")}
+    starts = {name: np.zeros(1, dtype=np.int64) for name in ("set_start", "row_start")}
+    return replace(
+        solved,
+        cutoff=math.inf,
+        ceiling=np.full(problem.n_exemplars, -np.inf),
+        split_score=np.zeros(1),
+        shares_of=np.array([-2], dtype=np.int32),
+        **empty,
+        **one,
+        **starts,
+        **fields,
+    )
+
+
+def test_a_price_that_is_no_whole_number_of_quanta_proves_no_whole_losses():
+    problem = CalibrationProblem([[1.0, 0.0]], [[0.0, 2.0]], negative_weights=[4.0], detector_cost=[0.5, 0.5])
+    certificate = trivial_certificate(problem, quantum=1.0, detector_price=0.5)
+    assert certified_bound(problem, certificate, max_detectors=1) <= 0.5  # what the first exemplar alone costs
+
+
+def test_a_coarse_certificate_of_whole_weights_has_no_tolerance():
+    problem = CalibrationProblem([[1.0, 1.0]], [[2.0, 0.0], [0.0, 2.0]], negative_weights=[2e9, 2e9 + 1])
+    good = solve(problem, n_jobs=1)
+    assert good.loss == 2e9
+    worse = np.array([np.inf, 0.5])
+    certificate = trivial_certificate(problem, quantum=2.0)
+    claim = replace(
+        good,
+        thresholds=worse,
+        loss=problem.loss(worse),
+        lower_bound=min(2e9, good.lower_bound),
+        certificate=certificate,
+    )
+    found = verify(problem, claim)
+    assert any("is given as optimal" in sentence for sentence in found.problems)

@@ -590,7 +590,7 @@ def test_the_same_thing_has_the_same_option_on_every_verb():
     readers = ("data info", "train", "evaluate", "windows", "finetune", "report", "reproduce", "detect", "transfer")
     for verb in readers:
         assert tuple(options[verb]["--annotations"].choices) == FORMATS
-    assert {verb for verb in options if "--format" in options[verb]} == {"detect"}  # what it writes
+    assert {verb for verb in options if "--format" in options[verb]} == {"detect", "transfer"}  # what they write
     assert {verb for verb in options if "--score" in options[verb]} == {"detect", "transfer"}
     assert not [verb for verb in options if "--min-score" in options[verb]]
 
@@ -606,7 +606,7 @@ def test_the_same_thing_has_the_same_option_on_every_verb():
         ("train scenes -o m --memory 1MB", "`memory` must be "),
         (
             "detect model scenes -o f --format xml",
-            "--format must be some of csv, coco, voc, joined by commas, got 'xml'",
+            "--format must be some of csv, coco, voc, yolo, label-studio, cvat, labelme, joined by commas, got 'xml'",
         ),
         ("detect model scenes -o f.csv --format voc", "f.csv holds csv alone: for voc, name a folder"),
         ("detect model scenes -o f --calibrator platt", "`calibrator` must be one of 'none', "),

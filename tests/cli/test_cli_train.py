@@ -398,7 +398,7 @@ def test_a_folder_without_permission(arguments, tmp_path, capsys):
         (["nowhere.jpg"], "nowhere.jpg does not exist"),
         (["nothing_*.jpg"], "no file matches nothing_*.jpg"),
         (["scenes", "--calibrator", "platt"], "`calibrator` must be one of 'none', "),
-        (["scenes", "--format", "xml"], "--format must be some of csv, coco, voc, joined by commas, got 'xml'"),
+        (["scenes", "--format", "xml"], "--format must be some of csv, coco, voc, yolo, label-studio, cvat, labelme, "),
         (["scenes", "--split", "summer"], "the dataset has no split 'summer'"),
     ],
 )

@@ -248,7 +248,7 @@ def test_a_model_keeps_it(detector, tmp_path):
     card = json.loads((tmp_path / "model" / "model.json").read_text())
     assert "box_regression" not in card["classes"][1]
     assert card["classes"][0]["box_regression"] == {"n_windows": one.n_windows, "left": one.left}
-    gone = f"{100 - 100 * one.left:.0f} % of their squared error is gone"
+    gone = f"{100 - 100 * one.left:.0f} % of their squared error is removed"
     page = (tmp_path / "model" / "MODEL.md").read_text()
     assert f"boxes moved by regression in 1 of the classes (on training images left out, {gone})" in page
 

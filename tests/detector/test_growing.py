@@ -15,9 +15,10 @@ import pytest
 
 from eesvm import ExemplarDetector, InputError
 from eesvm.cli import main
+from eesvm.cli.drop import _numbers
 from eesvm.datasets import write_coco
 from eesvm.datasets.scenes import make_scenes
-from eesvm.detector.grown_class import News, _corrected
+from eesvm.detector.grown_class import News, _corrected, _places
 from eesvm.detector.kept_windows import read_kept, write_kept
 from eesvm.detector.suggestions import _chosen, suggest_score
 from eesvm.detector.training_descriptor import training_windows
@@ -512,3 +513,51 @@ def test_a_card_whose_changes_are_none_is_refused(place, tmp_path):
         assert str(error.value) == (
             f"{tmp_path / 'model/model.json'}: `inputs.changes` must be a list of objects with a text each"
         )
+
+
+def test_an_image_that_is_added_again_has_its_windows_once():
+    more = some(scenes("train"), range(8, 10), ["three"])
+    images = Dataset("scenes", tuple(replace(record, instances=()) for record in more), CLASSES)
+    rejected = {record.image_id: [("three", [5.0, 5.0, 45.0, 45.0])] for record in images}
+    detector = copied()
+    places = []
+    for _ in range(2):
+        detector.partial_fit(images, rejected=rejected, cache=shared_cache())
+        scores, kept = detector.models_[0].read_scores(), detector.models_[0].read_kept()
+        places.append(_places(np.asarray(scores.table.groups), scores.boxes))
+        assert len(kept.rows) == len(scores.boxes) == scores.table.n_rows
+        hard = _places(kept.hard_images, kept.hard_boxes)
+        assert len(set(hard.tolist())) == len(hard)
+    assert sorted(places[0]) == sorted(places[1])
+
+
+def test_own_images_give_no_negatives_where_options_say_so():
+    options = quick_options(training__own_image=False)
+    detector = trained(options, some(scenes("train"), range(8), ["three"]), ["three"])
+    n = detector.models_[0].n_exemplars
+    more = some(scenes("train"), range(8, 12), ["three"])
+    detector.partial_fit(more, cache=shared_cache())
+    other = trained(quick_options(), some(scenes("train"), range(8), ["three"]), ["three"])
+    other.partial_fit(more, cache=shared_cache())
+    with_own, without = (one.models_[0].exemplars.coef_[n:] for one in (other, detector))
+    assert with_own.shape == without.shape
+    assert not np.array_equal(with_own, without)
+
+
+def test_a_model_with_another_calibrator_by_default_is_saved_whole(tmp_path):
+    detector = copied()
+    detector.models_ = [replace(one, calibrators=dict(one.calibrators)) for one in detector.models_]
+    detector.options = detector.options.changed({"calibration.calibrator": "affine"})
+    detector.save(tmp_path / "model")
+    assert "affine" in ExemplarDetector.load(tmp_path / "model").models_[0].calibrators
+
+
+def test_a_number_that_is_also_an_image():
+    detector = copied()
+    model = detector.models_[0]
+    renamed = (replace(model.annotations[0], image_id="1"), *model.annotations[1:])
+    detector.models_ = [replace(model, annotations=renamed), *detector.models_[1:]]
+    with pytest.raises(InputError, match=r"^1 is the number of an exemplar and the name of an image: write #1, or "):
+        _numbers("1", detector)
+    assert _numbers("#1", detector) == [1]
+    assert _numbers(f"1, object {renamed[0].index + 1}", detector) == [0]

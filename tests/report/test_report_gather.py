@@ -290,7 +290,7 @@ def test_scales_that_exemplars_share_are_told():
     assert any(note.startswith(sentence) for note in small_report().notes)
     for report, is_said in ((data, True), (small_report(), False)):
         fact = next(fact for fact in report.facts if fact.name == "redundant exemplars")
-        assert fact.note.endswith(", nor are they used for detection") == is_said
+        assert fact.note.endswith("; they take no part in detection") == is_said
 
 
 def test_a_loaded_model_gives_the_same_report(tmp_path):

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eesvm import InputError
 from eesvm.boxes import iou
 from eesvm.cli import main
 from eesvm.datasets import open_dataset
@@ -84,6 +85,12 @@ def test_addresses(server, images, tmp_path):
             {"version": 0, "objects": [{"class": "three", "bbox": [0, 0, 0, 0], "review": "accepted"}], "rejected": []},
             422,
             None,
+        ),
+        (
+            "/api/review/0/save",
+            {"version": 0, "objects": [{}] * 10_001, "rejected": []},
+            422,
+            "An image may have 10,000 objects at most.",
         ),
         ("/api/review/9", {}, 404, "There is nothing at this address."),
         ("/api/review/x", {}, 404, "There is nothing at this address."),
@@ -213,3 +220,12 @@ def test_reviews_become_exemplars(tmp_path, images, capsys):
     more = replace(images[1], instances=())
     assert np.array_equal(more.read(), images[1].read())
     assert main([*command, str(tmp_path / "review"), "--no-cache", "--quiet"]) == 0
+
+
+def test_another_photograph_of_the_same_name_is_refused(tmp_path, images):
+    folder = ReviewFolder(tmp_path / "review", "m1")
+    assert folder.save(images[0], 0, [], []) == 1
+    assert folder.save(images[0], 1, [], []) == 2
+    with pytest.raises(InputError) as error:
+        folder.save(replace(images[0], path=images[1].path), 2, [], [])
+    assert str(error.value) == f"the review has another photograph called {images[0].image_id}: name another folder"

@@ -89,20 +89,21 @@ def leave(monkeypatch, n_bytes):
 
 
 @pytest.mark.long
-def test_descriptors_beyond_the_plan_are_mapped_and_the_model_is_the_same(monkeypatch):
-    dataset, options = scenes("train", 20), quick_options(windows__method="grid", windows__max_windows=150)
+def test_descriptors_beyond_the_plan_are_mapped_and_the_model_is_the_same(monkeypatch, tmp_path):
+    search = {"windows__method": "grid", "windows__max_windows": 150}
+    dataset, options = scenes("train", 20), quick_options(**search, training__C=1e-3)
     windows = training_windows(dataset, options)
     assert windows.descriptors.nbytes > 20 * MIB  # held in memory, they would leave nothing for a calibration
     plain = ExemplarDetector(options).fit(dataset)
     leave(monkeypatch, 20 * MIB)
-    small = ExemplarDetector(options).fit(dataset, memory="1GB")
+    small = ExemplarDetector(options).fit(dataset, memory="1GB", folder=tmp_path / "m")  # which keeps what add needs
     for one, other in zip(plain.models_, small.models_, strict=True):
         np.testing.assert_allclose(one.exemplars.coef_, other.exemplars.coef_, atol=1e-3)
 
 
 @pytest.mark.long
 def test_scores_that_no_folder_keeps_count(monkeypatch):
-    dataset, options = scenes("train", 4), quick_options()
+    dataset, options = scenes("train", 4), quick_options(calibration__shrink=None)  # no windows that judge it
     windows = training_windows(dataset, options)
     plain = ExemplarDetector(options).fit(dataset)
     first, last = sorted((model.read_scores().table for model in plain.models_), key=lambda table: table.scores.size)
@@ -111,7 +112,9 @@ def test_scores_that_no_folder_keeps_count(monkeypatch):
     )
     per_score = 30 * MIB // last.scores.size
     monkeypatch.setattr("eesvm._support.memory._SCORE", per_score)  # so that small tables fill the room
-    room = windows.descriptors.nbytes + first.scores.nbytes + per_score * last.scores.size
+    kept = plain.models_[plain.classes_.index(names[0])].read_kept()
+    held = first.scores.nbytes + kept.rows.nbytes + kept.hard.nbytes + kept.judged_rows.nbytes
+    room = windows.descriptors.nbytes + held + per_score * last.scores.size
     leave(monkeypatch, room)
     ExemplarDetector(options).fit(dataset, names, memory="1GB")
     leave(monkeypatch, room - 1)

@@ -199,7 +199,12 @@ def _finish(
         n_nodes=run.n_nodes,
         seconds=run.seconds,
         history=run.history,
-        statistics=statistics | {"n_positives": problem.n_positives, "n_negatives": problem.n_negatives},
+        statistics=statistics
+        | {
+            "is_interrupted": run.is_interrupted,
+            "n_positives": problem.n_positives,
+            "n_negatives": problem.n_negatives,
+        },
         certificate=certificate,
         min_recall=min_recall,
         max_detectors=max_detectors,

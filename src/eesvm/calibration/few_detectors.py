@@ -8,6 +8,7 @@ paid back for as many as are allowed, makes no solution dearer than it is; how g
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -121,6 +122,7 @@ def _price(problem: CalibrationProblem, wanted: float) -> float:
         wanted = float(weights[weights > 0].min(initial=math.inf))
     if wanted == math.inf:
         return 1.0
+    wanted = min(wanted, sys.float_info.max / 16 / problem.n_exemplars)  # all of them together are a number
     mantissa, exponent = math.frexp(wanted)
     return math.ldexp(round(mantissa * 256), exponent - 8)  # few digits, so that multiples of it are exact
 

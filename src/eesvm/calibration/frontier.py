@@ -168,7 +168,7 @@ def recall_frontier(
                 )
                 evidence.add(result)
                 status = result.status
-                watch.is_interrupted |= status == "feasible"  # "exact" says so of nothing but an interrupted search
+                watch.is_interrupted |= result.statistics["is_interrupted"]
                 seconds.append(time.perf_counter() - began)
             else:
                 seconds.append(0.0)

@@ -196,20 +196,24 @@ def share_with_interval(is_in: NDArray[np.bool_], weights: NDArray[np.float64], 
     weights : (n,) >= 0.
     groups : (n,) rows of one group are not independent of each other.
     """
-    total = float(weights.sum())
-    if total <= 0:
+    heaviest = float(weights.max(initial=0.0))
+    if heaviest <= 0:
         return Share(0.0, 0.0, 1.0)
+    weights = weights / heaviest  # squares of very large and very small weights are beyond float64
+    total = float(weights.sum())
     _, ids = np.unique(groups, return_inverse=True)
     all_weight, in_weight = np.bincount(ids, weights), np.bincount(ids, weights * is_in)
-    value = float(in_weight.sum() / total)
+    value = min(1.0, float(in_weight.sum() / total))
     # As many independent draws as would have this variance (of a ratio); where all or nothing is in, by weights alone.
     draws = total**2 / float((all_weight**2).sum())
     variance = float(((in_weight - value * all_weight) ** 2).sum()) / total**2
-    if variance > 0:
+    if variance > 0 and 0 < value < 1:
         draws = min(value * (1 - value) / variance, float(len(ids)))
     spread = _Z * np.sqrt(value * (1 - value) / draws + _Z**2 / (4 * draws**2))
     middle, scale = value + _Z**2 / (2 * draws), 1 + _Z**2 / draws
-    return Share(value, max(0.0, float((middle - spread) / scale)), min(1.0, float((middle + spread) / scale)))
+    low = 0.0 if value == 0 else max(0.0, float((middle - spread) / scale))
+    high = 1.0 if value == 1 else min(1.0, float((middle + spread) / scale))
+    return Share(value, low, high)
 
 
 def resampled(groups: NDArray[np.intp], random: np.random.Generator) -> NDArray[np.intp]:

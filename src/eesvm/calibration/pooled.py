@@ -228,7 +228,8 @@ class Decisions:
         order = np.argsort(-self.positives, kind="stable")
         covered = self.positive_weights[order].cumsum()
         place = int(np.searchsorted(covered, recall * covered[-1] * (1 - 1e-12)))
-        return float(self.positives[order[min(place, len(order) - 1)]])
+        n_scored = int((self.positives > -np.inf).sum())  # of rows that nobody may cover none is ever the last
+        return float(self.positives[order[min(place, max(n_scored, 1) - 1)]])
 
     def false_alarms(self, recall: float) -> float:
         """The share of the negatives' weight that is accepted where so many positives are."""

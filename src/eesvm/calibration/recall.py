@@ -212,7 +212,12 @@ def _finish(
         n_nodes=run.n_nodes,
         seconds=run.seconds,
         history=run.history,
-        statistics=found.statistics | {"n_positives": problem.n_positives, "n_negatives": problem.n_negatives},
+        statistics=found.statistics
+        | {
+            "is_interrupted": run.is_interrupted,
+            "n_positives": problem.n_positives,
+            "n_negatives": problem.n_negatives,
+        },
         certificate=found.certificate,
         max_loss=goal.max_loss,
         min_precision=goal.min_precision,

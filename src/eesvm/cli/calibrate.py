@@ -261,9 +261,7 @@ def _hold_out(
     screen: Screen,
 ) -> HeldOut | None:
     """What to expect of new rows; None where that is not wanted, not possible, or was interrupted."""
-    is_plain = arguments.method != "greedy" and arguments.target_recall is None
-    was_interrupted = is_plain and calibrator.result_.status == "feasible"
-    if arguments.folds == 0 or was_interrupted:
+    if arguments.folds == 0 or calibrator.result_.statistics.get("is_interrupted", False):
         return None
     try:
         return hold_out(table, calibrator, problem, arguments.folds)
@@ -300,9 +298,12 @@ def _frontier(
 
 
 def _compare(train: ScoreTable, test: ScoreTable, arguments: argparse.Namespace, screen: Screen) -> Comparison | None:
-    """Every calibrator on rows that none of them has seen; None where that was interrupted."""
+    """Every calibrator on rows that none of them has seen; None where that was interrupted, or these are too few."""
     try:
         return _compare_on_held_out(train, test, arguments, screen)
+    except InputError as error:
+        screen.note(f"nothing is compared: {error}")
+        return None
     except KeyboardInterrupt:
         screen.note("the comparison was interrupted; the thresholds are written without it")
         return None

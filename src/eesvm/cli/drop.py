@@ -19,7 +19,8 @@ from eesvm.detector.detector import ExemplarDetector
 
 _HELP = """\
 EXEMPLARS are numbers, as in the column exemplar of detections, or names, "IMAGE, object K", as `eesvm serve` and
-pictures have them; the name of an image alone is all of its objects. Their classes are calibrated again, starting from
+pictures have them; the name of an image alone is all of its objects, and #17 is number 17 where an image is called so,
+too. Their classes are calibrated again, starting from
 the thresholds there are. A class that loses its last exemplar goes.
 
 example:
@@ -59,10 +60,16 @@ def _numbers(text: str, detector: ExemplarDetector) -> list[int]:
     found = [
         number
         for number, one in enumerate(detector.exemplars_)
-        if text in (one.image_id, f"{one.image_id}, object {one.index + 1}")
+        if text in (one.image_id, f"{one.image_id}, object {one.index + 1}", one.name)
     ]
+    digits = text.removeprefix("#")
+    is_number = digits.isascii() and digits.isdigit()
+    if found and is_number and digits == text and int(text[:18]) < len(detector.exemplars_):
+        raise InputError(
+            f"{text} is the number of an exemplar and the name of an image: write #{text}, or object by object"
+        )
     if found:
         return found
-    if text.isascii() and text.isdigit():
-        return [int(text[:18])]
+    if is_number:
+        return [int(digits[:18])]
     raise InputError(f"the model has no exemplar {text!r}: name its number, its image, or 'IMAGE, object K'")

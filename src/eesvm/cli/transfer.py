@@ -238,7 +238,9 @@ def _formats(given: str | None) -> tuple[str, ...]:
 def _labelled(job: _Job) -> Iterator[LabelledImage]:
     """The images as other tools want them, handed on again one by one: their masks are never in memory together."""
     records, found = [one.record for one in job.chosen], [one.detections for one in job.chosen]
-    return labelled_images(records, found, job.exemplars, (hand_on(job.exemplars, one) for one in job.chosen))
+    pixels = (pixels_of(record, []) if job.arguments.refine else None for record in records)
+    handed = (hand_on(job.exemplars, one, seen) for one, seen in zip(job.chosen, pixels, strict=True))
+    return labelled_images(records, found, job.exemplars, handed)
 
 
 def _draw(job: _Job, folder: Path) -> None:

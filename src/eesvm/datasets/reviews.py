@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eesvm._support.digests import file_digest
 from eesvm._support.documents import is_number
 from eesvm._support.files import atomic_write
 from eesvm._support.validation import InputError
@@ -36,7 +37,7 @@ ACCEPTED, CORRECTED, DRAWN, UNDECIDED = "accepted", "corrected", "drawn", "undec
 _KEY, _VERSION = "eesvm_review", 1
 _LISTS = ("images", "annotations", "categories", "rejected")
 _MAX_BYTES = 1 << 28
-_MOST_OBJECTS = 10_000  # of an image
+MOST_OBJECTS = 10_000  # of an image
 _LARGEST = 1e9
 
 
@@ -89,7 +90,7 @@ class ReviewFolder:
     ----------
     folder : to be made where it is not there.
     model : hash of the card of the model whose detections are reviewed.
-    ancestors : hashes of models that it has grown from, whose reviews are gone on with.
+    ancestors : hashes of models that it has grown from, whose reviews are continued.
     """
 
     def __init__(self, folder: str | os.PathLike[str], model: str, ancestors: Sequence[str] = ()) -> None:
@@ -141,10 +142,10 @@ class ReviewFolder:
         StaleReviewError : the image has another version by now.
         InputError : an object cannot be kept.
         """
-        entries = [_entry(one, record, is_object=True) for one in objects[: _MOST_OBJECTS + 1]]
-        refused = [_entry(one, record, is_object=False) for one in rejected[: _MOST_OBJECTS + 1]]
-        if max(len(entries), len(refused)) > _MOST_OBJECTS:
-            raise InputError(f"an image may have {_MOST_OBJECTS:,} objects at most")
+        entries = [_entry(one, record, is_object=True) for one in objects[: MOST_OBJECTS + 1]]
+        refused = [_entry(one, record, is_object=False) for one in rejected[: MOST_OBJECTS + 1]]
+        if max(len(entries), len(refused)) > MOST_OBJECTS:
+            raise InputError(f"an image may have {MOST_OBJECTS:,} objects at most")
         with self._locked():
             content = self._content()
             image = next((entry for entry in content["images"] if _name(entry) == record.image_id), None)
@@ -154,6 +155,8 @@ class ReviewFolder:
                 )
             if image is None:
                 image = self._added(content, record)
+            else:
+                self._check_same(image, record)
             image["review"] = {"version": version + 1}
             self._put(content, image["id"], entries, refused)
             content["info"][_KEY] = {"format_version": _VERSION, "model": self.model}
@@ -193,6 +196,17 @@ class ReviewFolder:
         entry = {"id": number, "file_name": name, **size, "eesvm_id": record.image_id}
         content["images"].append(entry)
         return entry
+
+    def _check_same(self, image: Mapping[str, Any], record: ImageRecord) -> None:
+        """Refuse another photograph of the same name."""
+        mine = self.root / "images" / (safe_name(str(image.get("file_name"))) or "")
+        if (
+            record.path
+            and is_image(record.path)
+            and mine.is_file()
+            and file_digest(mine) != file_digest(Path(record.path))
+        ):
+            raise InputError(f"the review has another photograph called {record.image_id}: name another folder")
 
     def _content(self) -> dict[str, Any]:
         if not self.file.exists():

@@ -206,7 +206,7 @@ def _fit_joint(
     )
     fit_table(table, calibrator, across_groups=is_across)
     calibrator.set_params(progress=None, n_jobs=None, start=None)
-    if calibrator.result_.status == "feasible" and options.method != "greedy":
+    if calibrator.result_.statistics["is_interrupted"]:
         raise KeyboardInterrupt
     return calibrator
 

@@ -117,6 +117,8 @@ def write_model(root: Path, model: LoadedModel) -> None:
     descriptor = model.open_descriptor()
     files = write_descriptor(root, descriptor)
     for one in model.classes:
+        if one.read_kept is not None:  # the score that is suggested needs the calibrator that detects
+            one.fit_missing(model.options.calibration.calibrator, model.options)
         files += write_training(root, one, descriptor)
         files += write_regressor(root, one.class_name, one.regressor)
         if one.read_scores is not None:

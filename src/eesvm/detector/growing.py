@@ -33,6 +33,7 @@ from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_descriptor import training_windows
 from eesvm.detector.training_table import StageProgress
 from eesvm.structures import Dataset, ImageRecord, Instance, Problem
+from eesvm.transfer.annotations import object_keys
 
 _SAME = 0.9  # IoU from which on an object of the same image and class is one that is an exemplar already
 
@@ -91,11 +92,17 @@ def add_exemplars(
             progress("classes", number, len(wanted))
         before = models.get(name)
         news = News.of(windows, name, objects.get(name, ()), refused, _known_images(before), options)
+        if before is None and not len(news.own):
+            if problems is not None:
+                problems.append(Problem(dataset.name, f"no object of the class {name} can be used", kind="class"))
+            continue
         if before is None:
             models[name] = new_class(name, model.classes, news, options, problems)
         else:
             models[name] = grow_class(before, news, options, problems)
         texts.append(_added_text(name, before, models[name], news))
+    if not texts:
+        raise InputError(f"there is nothing to add: no object of {dataset.name} can be used")
     change = {"what": "added", "text": f"added from {dataset.name}: {'; '.join(texts)}"}
     change["images_digest"] = fingerprint(replace(dataset, images=tuple(records))).images_digest()
     changed = replace(model, classes=tuple(models.values()), inputs=_noted(model.inputs, change))
@@ -149,7 +156,7 @@ def _check_kept(model: ClassModel) -> None:
 
 def _with_mirror_images(models: Sequence[ClassModel], numbers: set[int]) -> list[int]:
     """Numbers of exemplars and of their mirror images, checked: some are named, all exist, and not all would go."""
-    objects = [(model.class_name, one.image_id, one.index) for model in models for one in model.annotations]
+    objects = [(model.class_name, *key) for model in models for key in object_keys(model.annotations)]
     n_all = len(objects)
     if not numbers:
         raise InputError("no exemplar is named that is to be dropped")

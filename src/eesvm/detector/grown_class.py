@@ -101,7 +101,10 @@ def grow_class(before: ClassModel, news: News, options: DetectorOptions, problem
         negatives = np.concatenate([kept.hard, kept.rows[labels == 0], _negatives(news)])
         objects = np.concatenate([kept.rows[(labels == 1) & (scores.overlaps >= _OBJECT)], new])
         single = _train_single(objects, negatives, options)
-        exemplars = _joined(exemplars, make_trainer(options.training, single).fit(new, negatives))
+        images = np.concatenate(
+            [kept.hard_images, np.asarray(scores.table.groups)[labels == 0], _negative_images(news)]
+        )
+        exemplars = _joined(exemplars, _train(news, new, negatives, images, single, options))
     changed = replace(before, exemplars=exemplars, single=single)
     return _finished(changed, before.annotations, kept, scores, news, options, problems)
 
@@ -126,7 +129,7 @@ def new_class(
     pool, groups, boxes = _windows_of_others(others, news, options.random_state)
     negatives, new = np.concatenate([pool, _negatives(news)]), _of_exemplars(news, options)
     single = _train_single(new, negatives, options)
-    exemplars = make_trainer(options.training, single).fit(new, negatives)
+    exemplars = _train(news, new, negatives, np.concatenate([groups, _negative_images(news)]), single, options)
     wants_boxes = options.detection.box_regression
     regressor = regress_boxes(news.windows, name, options.random_state) if wants_boxes else None
     table = ScoreTable(
@@ -226,6 +229,7 @@ def _finished(
     """A class whose detectors are there, with annotations, windows, scores and calibrators."""
     windows, name, exemplars = news.windows, begun.class_name, begun.exemplars
     rows = _calibration_rows(news, scores, options.random_state)
+    kept, scores = _replaced(kept, scores, windows, rows, news.is_negative)
     judged = judged_windows(windows, name, exemplars, options.random_state)
     kept = with_hardest(with_windows(kept, windows, rows, judged), windows, news.is_negative, begun.single)
     mirror = options.training.mirror
@@ -242,6 +246,37 @@ def _finished(
     records = {record.image_id: record for record in windows.records}
     begun = replace(begun, annotations=(*annotations, *annotate_all(news.instances, records, problems, mirror)))
     return _calibrated(begun, found, kept, options)
+
+
+def _replaced(
+    kept: KeptWindows,
+    scores: CalibrationScores,
+    windows: TrainingWindows,
+    rows: NDArray[np.int64],
+    is_negative: NDArray[np.bool_],
+) -> tuple[KeptWindows, CalibrationScores]:
+    """What is kept, without windows that come again: of an image that is added once more, the last word counts."""
+    coming = _places(windows.image_ids[windows.image[rows]], windows.boxes[rows])
+    stays = ~np.isin(_places(np.asarray(scores.table.groups), scores.boxes), coming)
+    harder = _places(windows.image_ids[windows.image[is_negative]], windows.boxes[is_negative])
+    is_hard = ~np.isin(_places(kept.hard_images, kept.hard_boxes), np.concatenate([coming, harder]))
+    left = replace(
+        scores,
+        table=scores.table.rows(stays),
+        boxes=scores.boxes[stays],
+        overlaps=scores.overlaps[stays],
+        single=scores.single[stays],
+    )
+    hard = {name: getattr(kept, name)[is_hard] for name in ("hard", "hard_boxes", "hard_images")}
+    return replace(kept, rows=kept.rows[stays], **hard), left
+
+
+def _places(images: NDArray[Any], boxes: NDArray[np.float64]) -> NDArray[np.str_]:
+    """(n,) image and box of each window as one text."""
+    texts = (
+        f"{x1:.2f} {y1:.2f} {x2:.2f} {y2:.2f} {image}" for image, (x1, y1, x2, y2) in zip(images, boxes, strict=True)
+    )
+    return np.array(list(texts), dtype=np.str_)
 
 
 def _calibration_rows(news: News, scores: CalibrationScores, random_state: int) -> NDArray[np.int64]:
@@ -330,6 +365,19 @@ def _of_exemplars(news: News, options: DetectorOptions) -> F32:
 
 def _negatives(news: News) -> F32:
     return news.windows.descriptors[np.flatnonzero(news.is_negative)]
+
+
+def _negative_images(news: News) -> NDArray[np.str_]:
+    return news.windows.image_ids[news.windows.image[news.is_negative]]
+
+
+def _train(
+    news: News, new: F32, negatives: F32, images: NDArray[np.str_], single: SingleSVM, options: DetectorOptions
+) -> LinearExemplars:
+    """Exemplars of the new objects; `images` are those of the negatives."""
+    own = np.array([one.image_id for one in news.instances] * (1 + options.training.mirror))
+    groups = () if options.training.own_image else (own, images)
+    return make_trainer(options.training, single).fit(new, negatives, *groups)
 
 
 def _train_single(objects: F32, negatives: F32, options: DetectorOptions) -> SingleSVM:

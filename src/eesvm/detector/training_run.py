@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -230,6 +230,20 @@ class TrainingRun:
             )
         )
         model.facts = self._facts(name, scores)
+        model.read_kept = self._kept(model)
+        for stored in self.calibrators:
+            if not self._parts.has(self.keys.calibration(name, stored)):
+                found = scores()
+                if self.folder is not None:  # then they may be of an earlier run, which was allowed more memory
+                    self._check_memory(model, found.table.n_rows)
+                self._stages.send_calibration(name, stored, found)
+        if self.folder is not None:
+            scores.forget()  # they can be read again: those of all classes may be more than memory holds
+        return model, scores
+
+    def _kept(self, model: ClassModel) -> Callable[[], KeptWindows]:
+        """Reads what is kept of the windows of a class, which a folder has by then; without one it is held."""
+        name = model.class_name
         kept = Held(
             lambda: self._parts.get(
                 self.keys.kept(name),
@@ -240,18 +254,16 @@ class TrainingRun:
         )
         if not self._parts.has(self.keys.kept(name)):
             kept()
-        if self.folder is not None:
+        if self.folder is None:
+            return kept
+        kept.forget()
+
+        def read() -> KeptWindows:  # not held: those of all classes may be more than memory holds
+            found = kept()
             kept.forget()
-        model.read_kept = kept
-        for stored in self.calibrators:
-            if not self._parts.has(self.keys.calibration(name, stored)):
-                found = scores()
-                if self.folder is not None:  # then they may be of an earlier run, which was allowed more memory
-                    self._check_memory(model, found.table.n_rows)
-                self._stages.send_calibration(name, stored, found)
-        if self.folder is not None:
-            scores.forget()  # they can be read again: those of all classes may be more than memory holds
-        return model, scores
+            return found
+
+        return read
 
     def _calibrated(self, model: ClassModel, scores: Held[CalibrationScores]) -> ClassModel:
         for stored in self.calibrators:

@@ -93,11 +93,18 @@ def table_facts(
         detectors=[_detector(problem, thresholds, covered, accepted, j, name) for j, name in enumerate(names)],
         together=_together(covered),
         deciding=_deciding(problem, thresholds, covered, accepted),
-        missed=_nearest(problem.positive_scores, thresholds, units, np.flatnonzero(is_missed)),
+        missed=_nearest(_allowed(problem), thresholds, units, np.flatnonzero(is_missed)),
         alarms=_nearest(problem.negative_scores, thresholds, units, np.flatnonzero(is_alarm)),
         n_missed=int(is_missed.sum()),
         n_alarms=int(is_alarm.sum()),
     )
+
+
+def _allowed(problem: CalibrationProblem) -> FloatArray:
+    """Scores of positives by the detectors that may cover them."""
+    if problem.forbidden is None:
+        return problem.positive_scores
+    return np.where(problem.forbidden, -np.inf, problem.positive_scores)
 
 
 def _detector(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -92,15 +93,34 @@ def save_annotations(path: str | os.PathLike[str], annotations: Sequence[Exempla
 
 def _sources(annotations: Sequence[ExemplarAnnotation]) -> dict[int, int]:
     """Of exemplars that are mirror images, the number of the object that each is the mirror image of."""
-    known = {(one.image_id, one.index): k for k, one in enumerate(annotations) if not one.is_mirrored}
-    mirror_images = {k: (one.image_id, one.index) for k, one in enumerate(annotations) if one.is_mirrored}
-    for image_id, index in mirror_images.values():
-        if (image_id, index) not in known:
+    keys = object_keys(annotations)
+    known = {key: k for k, key in enumerate(keys) if not annotations[k].is_mirrored}
+    mirror_images = {k: key for k, key in enumerate(keys) if annotations[k].is_mirrored}
+    for image_id, index, number in mirror_images.values():
+        if (image_id, index, number) not in known:
             raise InputError(
                 f"`annotations` must hold the object of each mirror image, but object {index + 1} of image {image_id} "
                 "is missing"
             )
     return {k: known[key] for k, key in mirror_images.items()}
+
+
+def object_keys(annotations: Sequence[ExemplarAnnotation]) -> list[tuple[str, int, int]]:
+    """Image, index and a count that tell objects apart; a mirror image has that of its object.
+
+    An object that was annotated anew may have the index of another: both, and their mirror images, come in one order.
+
+    Parameters
+    ----------
+    annotations : of the exemplars of a class, in their order.
+    """
+    counts: Counter[tuple[str, int, bool]] = Counter()
+    keys = []
+    for one in annotations:
+        place = one.image_id, one.index, one.is_mirrored
+        keys.append((one.image_id, one.index, counts[place]))
+        counts[place] += 1
+    return keys
 
 
 def load_annotations(path: str | os.PathLike[str]) -> tuple[ExemplarAnnotation, ...]:

@@ -29,6 +29,7 @@ from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.calibrators.independent import check_sigmoid_options
 from eesvm.calibration.calibrators.sigmoid import apply_sigmoids, fit_sigmoids
 from eesvm.calibration.exact import solve
+from eesvm.calibration.few_detectors import total_weight
 from eesvm.calibration.held_out import Groups, make_folds
 from eesvm.calibration.pooled import CHOICES, pool
 from eesvm.calibration.problem import CalibrationProblem, any_accepts
@@ -253,8 +254,8 @@ class JointCalibrator(ScoreCalibrator):
 
         Where there is a time limit, `n_folds` refits share as much again.
 
-        A floor that the part cannot meet becomes the highest that it can, and a budget that not even one positive
-        keeps gives the strictest thresholds.
+        A floor that the part cannot meet becomes the highest that it can; where nothing can be covered, at all or
+        within a budget, thresholds are the strictest.
 
         Parameters
         ----------
@@ -262,6 +263,8 @@ class JointCalibrator(ScoreCalibrator):
         share : of the negatives' weight, by which a budget is multiplied.
         """
         is_exact = self.method == "exact"
+        if self._goal_is_recall() and problem.orphans().all():
+            return problem.upper_thresholds
         try:
             result = self._search(
                 problem,
@@ -273,9 +276,11 @@ class JointCalibrator(ScoreCalibrator):
                 max_loss=None if self.max_loss is None else self.max_loss * share,
             )
         except InputError:
-            if self._goal_is_recall():
+            if not self._goal_is_recall():
+                return problem.upper_thresholds
+            if self.max_detectors is None:
                 raise
-            return problem.upper_thresholds
+            result = solve(problem, max_loss=total_weight(problem), max_detectors=self.max_detectors, node_limit=1)
         return result.thresholds
 
     def _goal_is_recall(self) -> bool:

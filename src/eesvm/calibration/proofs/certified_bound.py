@@ -53,7 +53,7 @@ from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.detector_costs import costs_as_negatives, weights_without_price
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.proofs.walk import Paid, ProofTree, Root, Shares, Values
-from eesvm.calibration.units import common_unit
+from eesvm.calibration.units import common_unit, quantum_of
 
 EXACT = 2.0**53  # whole numbers below it, and sums of them below it, are exact in float64
 
@@ -83,7 +83,10 @@ def certified_bound(problem: CalibrationProblem, certificate: Certificate, max_d
         found = _leaf_bounds(root, certificate, tree, k, matter, max_detectors, without_price)
         bound = min([bound, *(max(with_price, without + back) for with_price, without in found)])
     if bound < math.inf:
-        bound = _possible(max(Fraction(bound) - back, Fraction(0)), true_weights, certificate)
+        bound = max(Fraction(bound) - back, Fraction(0))
+        # A price that is no whole number of quanta is rounded together with a cost, and says nothing of whole losses.
+        if Fraction(float(certificate.detector_price)) % Fraction(quantum) == 0:
+            bound = _possible(bound, true_weights, certificate)
     return _as_loss(bound, quantum, true_weights)
 
 
@@ -250,7 +253,10 @@ def _as_loss(bound: Fraction | float, quantum: float, weights: NDArray[np.float6
 
 
 def is_rounded(problem: CalibrationProblem, certificate: Certificate) -> bool:
-    """Whether weights below the cap are more than the whole quanta that a certificate counts."""
-    weights = costs_as_negatives(problem).negative_weights
-    weights = weights[weights < certificate.weight_cap]
+    """Whether weights below the cap are more than the whole quanta that a certificate counts, and have to be."""
+    weights = costs_as_negatives(problem, float(certificate.detector_price)).negative_weights
+    weights = np.minimum(weights, certificate.weight_cap)
+    finest = quantum_of(weights)
+    if (np.floor(weights / finest) * finest == weights).all():
+        return False  # a search counts them whole, so a certificate that does not is coarser than it needs to be
     return bool((in_quanta(weights, certificate) * float(certificate.quantum) != weights).any())

@@ -42,6 +42,7 @@ _FIRST_REACH = 0.003  # of the margin: a first stage moves a dual by its size wh
 _SHARED = 2.0  # sum of duals that share a margin, about
 _OWN_STIFFER = 64.0  # times, for the only positive
 _STEEP = 1.1 * _OWN_STIFFER * MAX_STIFFNESS  # stiffness in these units above which products need float64
+_STEEP_SUM = 1e6  # the same, times the number of rows
 _MAX_STAGES, _MAX_STEPS = 24, 80
 _FORCING = 0.2  # how far a step solves its Newton equation
 _MAX_CONJUGATE = 40  # directions per step
@@ -210,9 +211,11 @@ class _Descent:
         """Each exemplar's equation, solved in the smaller of its dimensions and its rows."""
         directions = np.empty_like(point.gradient)
         root, own_root = math.sqrt(self.stiffness), math.sqrt(self.own_stiffness)
-        is_steep = max(self.stiffness, self.own_stiffness) * self.longest**2 > _STEEP
-        dtype = np.float64 if is_steep else self.share.rows.dtype
+        steepness = max(self.stiffness, self.own_stiffness) * self.longest**2
         for k, j in enumerate(active):
+            # What rounding adds to the smallest eigenvalue, 1, grows with the rows that are summed.
+            is_exact = steepness > _STEEP or steepness * np.count_nonzero(point.is_between[k]) > _STEEP_SUM
+            dtype = np.float64 if is_exact else self.share.rows.dtype
             rows = augmented(self.share.rows[point.is_between[k]], self.objective.bias_multiplier, dtype)
             rows *= rows.dtype.type(root)
             if point.is_own_between[k]:

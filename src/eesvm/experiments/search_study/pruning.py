@@ -313,7 +313,7 @@ class _Bench:
             self.progress(f"{facts['table']}, {size}, {label}", self.done, self.total)
         limit = min(self.time_limit, _EXHAUSTIVE_SECONDS) if label == EXHAUSTIVE else self.time_limit
         result = solve(part, time_limit=limit, random_state=self.random_state, **options)
-        if result.status == "feasible":  # Ctrl-C has ended it
+        if result.statistics["is_interrupted"]:
             raise KeyboardInterrupt
         search = Search(
             **facts,

@@ -21,15 +21,17 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError
-from eesvm.datasets.reviews import ReviewFolder, StaleReviewError
+from eesvm.datasets.reviews import MOST_OBJECTS, ReviewFolder, StaleReviewError
 from eesvm.images.masks import mask_to_rle
 from eesvm.report.serving.inference import Inference
 from eesvm.report.serving.messages import Response, json_response
 from eesvm.report.serving.server import Site, Upload
 from eesvm.structures import ExemplarAnnotation, ImageRecord
 from eesvm.transfer.inheritance import transfer
+from eesvm.transfer.refinement import refine
 
 _ASSETS = {
     "/review": ("review.html", "text/html; charset=utf-8"),
@@ -63,7 +65,9 @@ class ReviewSite:
     ) -> None:
         self._site, self._inference, self._folder = site, inference, folder
         self._records, self._exemplars, self._least = list(records), exemplars, dict(least or {})
-        self._numbers = {(one.class_name, one.image_id, one.index): place for place, one in enumerate(exemplars)}
+        self._numbers = {
+            (one.class_name, one.image_id, one.index, one.is_mirrored): place for place, one in enumerate(exemplars)
+        }
         assets = files("eesvm.report.serving") / "assets"
         self._assets = {
             target: Response((assets / name).read_bytes(), kind) for target, (name, kind) in _ASSETS.items()
@@ -109,9 +113,10 @@ class ReviewSite:
     def _look(self, record: ImageRecord, content: Mapping[str, Any]) -> dict[str, Any]:
         """What is found in an image, the image itself, and what was said about it."""
         answer = self._inference.detect_pixels(record.read())
+        version = self._folder.versions().get(record.image_id, 0)  # first: what is saved from now on makes it old
         objects, rejected = self._folder.objects(record.image_id)
         said = {"objects": [self._shown(one) for one in objects], "rejected": [self._shown(one) for one in rejected]}
-        return {**answer, "review": {"version": self._folder.versions().get(record.image_id, 0), **said}}
+        return {**answer, "review": {"version": version, **said}}
 
     def _save(self, record: ImageRecord, content: Mapping[str, Any]) -> dict[str, Any]:
         version = content.get("version")
@@ -120,13 +125,20 @@ class ReviewSite:
         lists = content.get("objects"), content.get("rejected")
         if not all(isinstance(one, list) and all(isinstance(each, dict) for each in one) for one in lists):
             raise InputError("`objects` and `rejected` must be lists of objects.")
+        if max(len(one) for one in lists if one is not None) > MOST_OBJECTS:
+            raise InputError(f"an image may have {MOST_OBJECTS:,} objects at most")
         saved, _ = self._folder.objects(record.image_id)
         masks = {_place(one): one["segmentation"] for one in saved if "segmentation" in one}
-        objects, rejected = ([self._entry(each, record, masks) for each in one] for one in lists if one is not None)
+        pixels = record.read() if any(each.get("mask") is True for each in content["objects"]) else None
+        objects, rejected = (
+            [self._entry(each, record, masks, pixels) for each in one] for one in lists if one is not None
+        )
         return {"version": self._folder.save(record, version, objects, rejected)}
 
-    def _entry(self, given: Mapping[str, Any], record: ImageRecord, masks: Mapping[Any, Any]) -> dict[str, Any]:
-        """An object with its exemplar by name, and with the mask that it keeps: as it was saved, or the exemplar's."""
+    def _entry(
+        self, given: Mapping[str, Any], record: ImageRecord, masks: Mapping[Any, Any], pixels: NDArray[np.uint8] | None
+    ) -> dict[str, Any]:
+        """An object with its exemplar by name, and with the mask that it keeps, as saved or refined."""
         kept = {key: given[key] for key in ("class", "bbox", "review", "score") if key in given}
         if given.get("mask") is True and _place(given) in masks:
             kept["segmentation"] = masks[_place(given)]
@@ -134,11 +146,14 @@ class ReviewSite:
         if type(number) is not int or not 0 <= number < len(self._exemplars):
             return kept
         winner = self._exemplars[number]
-        kept["exemplar"] = {"number": number, "image_id": winner.image_id, "index": int(winner.index)}
+        identity = {"image_id": winner.image_id, "index": int(winner.index), "mirrored": int(winner.is_mirrored)}
+        kept["exemplar"] = {"number": number, **identity}
         box = given.get("bbox")
         if given.get("mask") is True and "segmentation" not in kept and winner.mask is not None and _is_box(box):
             x, y, width, height = given["bbox"]
             handed = transfer(winner, np.array([x, y, x + width, y + height]), (record.width, record.height))
+            if pixels is not None:
+                handed = refine(handed, [winner], pixels)
             if handed.mask is not None and handed.mask.any():
                 kept["segmentation"] = mask_to_rle(handed.whole_mask())
         return kept
@@ -146,7 +161,9 @@ class ReviewSite:
     def _shown(self, entry: Mapping[str, Any]) -> dict[str, Any]:
         """What the page wants to know of an entry; its exemplar may have another number in this model."""
         said = entry.get("exemplar")
-        who: Any = (entry["class"], said.get("image_id"), said.get("index")) if isinstance(said, Mapping) else None
+        who: Any = None
+        if isinstance(said, Mapping):
+            who = entry["class"], said.get("image_id"), said.get("index"), bool(said.get("mirrored", 0))
         return {
             "class": entry["class"],
             "bbox": entry.get("bbox"),
