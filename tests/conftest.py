@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -10,6 +11,9 @@ from hypothesis import HealthCheck, settings
 
 from helpers.archive_server import server  # noqa: F401
 from helpers.examples import ALL
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell: tests send Ctrl-C to commands
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How fast an example is drawn or run says something about the machine, not about the package.
 settings.register_profile("eesvm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
