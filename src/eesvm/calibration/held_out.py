@@ -111,7 +111,7 @@ def make_folds(
     fold = np.empty(len(has_positive), dtype=np.intp)
     both = random.permutation(np.flatnonzero(has_positive & has_negative))
     fold[both] = np.arange(len(both)) % n_folds
-    for members in (has_positive & ~has_negative, ~has_positive):  # each goes on where those with both have ended
+    for members in (has_positive & ~has_negative, ~has_positive):  # numbered on from the last of both
         chosen = random.permutation(np.flatnonzero(members))
         fold[chosen] = (len(both) + np.arange(len(chosen))) % n_folds
     return Folds(fold[ids[:n_positives]], fold[ids[n_positives:]], ids[:n_positives], ids[n_positives:], is_grouped)
