@@ -197,13 +197,13 @@ class Pool:
         """Most memory that the pool and the work on it take once `n_new` negatives have come in."""
         n, n_pool, width = len(self), len(self.indices) + n_new, self.positives.shape[1]
         floats = 4 * n * width + self._scan_rows(n) * (n + width)  # weights and positives, and a block of a scan
-        floats += n_pool * (2 * width + 2 * n + _BATCH_ARRAYS * self._batch(n_pool) * self.n_threads)
+        floats += n_pool * (2 * width + 2 * n + _BATCH_ARRAYS * self._batch(n_pool) * self._n_at_work)
         if self.problem.objective.is_squared:
             floats += 3 * width**2 * self._pays_to_invert(n)
             floats += n_pool * 2 * width * (self.dtype == np.float64)
         else:
             n_free = np.count_nonzero((self.duals > 0) & (self.duals < self.problem.objective.negative_cost), axis=1)
-            floats += self.n_threads * floats_of_a_part(n_pool, 2 * int(n_free.max(initial=0)), width)
+            floats += self._n_at_work * floats_of_a_part(n_pool, 2 * int(n_free.max(initial=0)), width)
         return 4 * floats
 
     def descend(self, waiting: NDArray[np.intp], tol: float, workers: Workers) -> None:
@@ -332,8 +332,13 @@ class Pool:
         fitting = (self.budget.n_bytes - kept) // (4 * doubled * _NEWTON_ARRAYS * n_rows * n_threads)
         return max(0, min(_NEWTON_BATCH, fitting))
 
+    @property
+    def _n_at_work(self) -> int:
+        """Threads that a descent can use: each takes exemplars of its own."""
+        return min(self.n_threads, len(self))
+
     def _batch(self, n_pool: int) -> int:
-        fitting = self.budget.n_bytes // 4 // (4 * _BATCH_ARRAYS * max(n_pool, 1) * self.n_threads)
+        fitting = self.budget.n_bytes // 4 // (4 * _BATCH_ARRAYS * max(n_pool, 1) * self._n_at_work)
         return max(1, min(_MAX_BATCH, fitting, len(self)))
 
     def _scan_rows(self, n: int) -> int:
