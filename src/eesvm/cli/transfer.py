@@ -283,7 +283,8 @@ def _draw_one(
     winner = job.exemplars[found.exemplar]
     text = f"{found.class_name} {_score_text(found.score)}"
     origin = winner.name
-    laid = superimposed(pixels, found.box, winner)
+    own = handed if image.voters[row] == (found.exemplar,) else None  # a vote is shown in the panel alone
+    laid = superimposed(pixels, found.box, winner, transferred=own)
     captions = (f"{found.image_id}\n{text}", f"winning exemplar\n{origin}", handed_text(image, row, handed))
     beside = panel(pixels, found.box, winner, handed, captions=captions)
     write_image(_made(folder / f"{rank:04d}.png"), laid)

@@ -22,7 +22,7 @@ from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.datasets.roles import sentences
 from eesvm.descriptors import PCA, Transformed
 from eesvm.descriptors.base import Descriptor
-from eesvm.detector.class_calibration import JOINT, STORED_AS
+from eesvm.detector.class_calibration import CHANGED, JOINT, STORED_AS
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.suggestions import SuggestedScore
@@ -200,12 +200,17 @@ def _shrinkage_text(calibration: Mapping[str, Any], classes: Sequence[Mapping[st
     if not found:
         return []
     rows = [[name, *_shrinkage_cells(one)] for name, one in found.items()]
+    since = [
+        f"{entry['facts'][CHANGED]} of {entry['name']}" for entry in classes if entry.get("facts", {}).get(CHANGED)
+    ]
+    changes = [f"Since then few exemplars came, went or met hard negatives: {enumeration(since)}.", ""] if since else []
     return [
         "Detections are scored by exemplars on a scale that they share; of its own scale an exemplar keeps as much as "
         "images left out support. Average precision there, by cross-validation over images:",
         "",
         markdown_table(["class", "own share", "AP, raw scores", "AP, as chosen", "recall of thresholds"], rows),
         "",
+        *changes,
     ]
 
 

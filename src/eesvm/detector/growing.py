@@ -90,7 +90,7 @@ def add_exemplars(
     for number, name in enumerate(wanted):
         if progress is not None:
             progress("classes", number, len(wanted))
-        before = models.get(name)
+        before = _read_once(models.get(name))
         news = News.of(windows, name, objects.get(name, ()), refused, _known_images(before), options)
         if before is None and not len(news.own):
             if problems is not None:
@@ -223,6 +223,14 @@ def _classes_to_change(
 
 def _is_needed(record: ImageRecord, objects: Mapping[str, Sequence[Instance]], refused: Rejected) -> bool:
     return record.image_id in refused or any(one.image_id == record.image_id for own in objects.values() for one in own)
+
+
+def _read_once(model: ClassModel | None) -> ClassModel | None:
+    """The class with its scores in memory: they are asked for more than once."""
+    if model is None or model.read_scores is None:
+        return model
+    scores = model.read_scores()
+    return replace(model, read_scores=lambda: scores)
 
 
 def _known_images(model: ClassModel | None) -> set[str]:

@@ -20,7 +20,7 @@ from eesvm.boxes import iou
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.tables.score_table import ScoreTable
 from eesvm.detector.box_regression import regress_boxes
-from eesvm.detector.class_calibration import JOINT, calibrate_class
+from eesvm.detector.class_calibration import CHANGED, JOINT, calibrate_class
 from eesvm.detector.class_training import CalibrationScores, SingleSVM, TrainedClass, fit_single, make_trainer
 from eesvm.detector.kept_windows import KeptWindows, with_hardest, with_windows
 from eesvm.detector.left_out import judged_windows
@@ -36,6 +36,7 @@ F32 = NDArray[np.float32]
 Rejected = Mapping[str, Sequence[tuple[str, Sequence[float]]]]  # image -> class and box of what was refused there
 
 _MOST_OTHERS = 50_000  # windows of other classes that a new class is trained against
+_LITTLE = 0.1  # share of exemplars that may come or go until images are left out again
 _OBJECT = 0.999  # IoU of a kept window with its object, from which on it is the object
 
 
@@ -168,7 +169,8 @@ def class_without(before: ClassModel, dropped: NDArray[np.int64], options: Detec
         annotations=tuple(before.annotations[number] for number in stay.tolist()),
     )
     left = replace(scores, table=scores.table.exemplars(stay), judged=judged)
-    return _calibrated(changed, left, None if before.read_kept is None else before.read_kept(), options, stay)
+    kept = None if before.read_kept is None else before.read_kept()
+    return _calibrated(changed, left, kept, options, len(dropped), stay)
 
 
 def _corrected(
@@ -245,7 +247,8 @@ def _finished(
     )
     records = {record.image_id: record for record in windows.records}
     begun = replace(begun, annotations=(*annotations, *annotate_all(news.instances, records, problems, mirror)))
-    return _calibrated(begun, found, kept, options)
+    n_refused = len(np.unique(windows.image[news.is_rejected]))
+    return _calibrated(begun, found, kept, options, len(begun.annotations) - len(annotations) + n_refused)
 
 
 def _replaced(
@@ -327,9 +330,16 @@ def _calibrated(
     scores: CalibrationScores,
     kept: KeptWindows | None,
     options: DetectorOptions,
+    n_changed: int,
     stay: NDArray[np.int64] | None = None,
 ) -> ClassModel:
-    """The class with calibrators fitted to its scores; `stay` are the exemplars of before that are still there."""
+    """The class with calibrators fitted to its scores; `stay` are the exemplars of before that are still there.
+
+    What images left out have said stands until a tenth of the exemplars has changed, hard negatives included.
+    """
+    n_changed += changed.facts.get(CHANGED, 0)
+    is_little = n_changed <= _LITTLE * changed.n_exemplars
+    known = {name: one.left_out_ for name, one in changed.calibrators.items() if hasattr(one, "left_out_")}
     joint, start = changed.calibrators.get(JOINT), None
     if isinstance(joint, JointCalibrator) and options.calibration.method == "exact":
         old = joint.thresholds_ if stay is None else joint.thresholds_[stay]
@@ -342,10 +352,13 @@ def _calibrated(
         random_state=options.random_state,
         n_jobs=options.n_jobs,
         start=start,
+        known=known if is_little else None,
     )
     table = scores.table
     counts = {"n_positives": table.n_positives, "n_negatives": table.n_rows - table.n_positives}
-    facts = {name: value for name, value in changed.facts.items() if name != "separability"}
+    facts = {name: value for name, value in changed.facts.items() if name not in ("separability", CHANGED)}
+    if known and is_little and n_changed:
+        facts[CHANGED] = n_changed
     return replace(
         changed,
         calibrators=calibrators,

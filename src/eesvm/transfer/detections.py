@@ -124,6 +124,18 @@ def hand_on(
     return tuple(handed)
 
 
+def hand_on_refined(exemplar: ExemplarAnnotation, box: ArrayLike, pixels: NDArray[np.uint8]) -> TransferredAnnotation:
+    """What one detection inherits from one exemplar, its mask refined by the image: what pictures and files show.
+
+    Parameters
+    ----------
+    exemplar : that won it.
+    box : of the detection, half-open xyxy; it must overlap the image.
+    pixels : (height, width, 3) uint8, RGB, of the image.
+    """
+    return refine(transfer(exemplar, box, (pixels.shape[1], pixels.shape[0])), [exemplar], pixels)
+
+
 def measure_transfer(
     exemplars: Sequence[ExemplarAnnotation],
     chosen: Sequence[ImageDetections],
