@@ -299,12 +299,18 @@ def set_lines(found: dict[bool, list[dict[str, Any]]]) -> list[str]:
         ["mirrored vote, refined", paired(found[True], "vote of 5, refined", MASK_IOU), plain],
     ]
     box = paired(found[True], WHOLE_BOX, MASK_IOU)
+    (most, n_most), *_ = Counter(row["class"] for row in found[False]).most_common()
+    alone = [row for row in found[False] if row["class"] == most]
     differences.append(["mirrored vote, refined, less the box", differences[-1][1], box])
     differences.append(["mirrored winner, refined, less the box", differences[2][1], box])
     return [
         f"{len(found[False])} detections of plain exemplars, {len(found[True])} of mirrored ones, each the best of its object.",
         "",
         markdown(headings, rows),
+        "",
+        f"Of {most} alone, the class with the most detections ({n_most} of plain exemplars): "
+        + ", ".join(f"{choice} {cell(alone, choice, MASK_IOU)}" for choice in CHOICES)
+        + ".",
         "",
         "Points of mask IoU above the winner of plain exemplars (or the box), on the objects that both find:",
         "",

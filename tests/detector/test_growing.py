@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 
 from eesvm import ExemplarDetector, InputError
+from eesvm.calibration.calibrators.shrinkage import ShrunkenCalibrator, own_scales
 from eesvm.cli import main
 from eesvm.cli.drop import _numbers
 from eesvm.datasets import write_coco
 from eesvm.datasets.scenes import make_scenes
 from eesvm.detector.grown_class import News, _corrected, _places
 from eesvm.detector.kept_windows import read_kept, write_kept
+from eesvm.detector.shrinkage import highest_elsewhere
 from eesvm.detector.suggestions import _chosen, suggest_score
 from eesvm.detector.training_descriptor import training_windows
 from eesvm.exemplars.scoring import score_windows
@@ -200,6 +202,27 @@ def test_adding_and_dropping_the_same_gives_the_same_columns():
     for old, again in zip(before.models_, after.models_, strict=True):
         assert np.array_equal(again.exemplars.coef_, old.exemplars.coef_)
         assert again.annotations == old.annotations
+
+
+def test_what_images_left_out_said_stands_until_much_has_changed(monkeypatch, tmp_path):
+    detector, before = copied(), first().models_[0]
+    monkeypatch.setattr("eesvm.detector.grown_class._LITTLE", 1.5 / (before.n_exemplars - 1))
+    said = before.calibrators["joint"].left_out_
+    detector.drop([0])
+    once = detector.models_[0]
+    assert once.calibrators["joint"].left_out_ is said
+    assert (once.calibrators["joint"].shrunken_.link_, once.facts["n_changed"]) == (said.link, 1)
+    expected = ShrunkenCalibrator.of(
+        own_scales(once.calibrators["joint"], highest_elsewhere(once.read_scores())), said.chosen
+    )
+    assert np.array_equal(once.calibrators["joint"].shrunken_.offsets_, expected.offsets_)
+    detector.save(tmp_path / "model")
+    card = (tmp_path / "model" / "MODEL.md").read_text()
+    assert "Since then few exemplars came, went or met hard negatives: 1 of three." in card
+    again = ExemplarDetector.load(tmp_path / "model").drop([0]).models_[0]
+    assert again.n_exemplars == before.n_exemplars - 2
+    assert again.calibrators["joint"].left_out_ != said
+    assert "n_changed" not in again.facts
 
 
 def test_a_class_without_exemplars_goes():

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.amounts import counted, enumeration
+from eesvm._support.amounts import counted, counted_exemplars, enumeration
 from eesvm._support.validation import InputError
 from eesvm.boxes import iou
 from eesvm.datasets.fingerprint import fingerprint
@@ -246,8 +246,9 @@ def _noted(inputs: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, An
 
 
 def _added_text(name: str, before: ClassModel | None, after: ClassModel, news: News) -> str:
-    n_new = after.n_exemplars - (0 if before is None else before.n_exemplars)
-    what = f"{counted(n_new, 'exemplar')} of {name}" if n_new else f"no exemplar of {name}"
+    new = after.annotations[0 if before is None else before.n_exemplars :]
+    n_new, n_mirrored = len(new), sum(one.is_mirrored for one in new)
+    what = f"{counted_exemplars(n_new, n_mirrored)} of {name}" if n_new else f"no exemplar of {name}"
     is_new = " (a new class)" if before is None else ""
     images = f" from {counted(len({one.image_id for one in news.instances}), 'image')}" if n_new else ""
     n_refused = len(np.unique(news.windows.image[news.is_rejected]))
@@ -256,6 +257,7 @@ def _added_text(name: str, before: ClassModel | None, after: ClassModel, news: N
 
 
 def _dropped_text(model: ClassModel, dropped: NDArray[np.int64]) -> str:
-    names = [model.annotations[k].name for k in dropped.tolist()]
-    gone = "" if len(names) < model.n_exemplars else ", and with the last of them the class"
-    return f"{counted(len(names), 'exemplar')} of {model.class_name}{gone} ({enumeration(names)})"
+    annotations = [model.annotations[k] for k in dropped.tolist()]
+    gone = "" if len(annotations) < model.n_exemplars else ", and with the last of them the class"
+    number = counted_exemplars(len(annotations), sum(one.is_mirrored for one in annotations))
+    return f"{number} of {model.class_name}{gone} ({enumeration([one.name for one in annotations])})"

@@ -189,15 +189,8 @@ def _corrected(
     is_changed, labels = overlaps > scores.overlaps, np.array(table.labels, dtype=np.int8)
     labels[is_changed & (overlaps >= calibration.positive_overlap)] = 1
     stays = ~is_changed | (labels == 1) | (overlaps <= calibration.negative_overlap)
-    left = replace(
-        scores,
-        table=replace(table, labels=labels).rows(stays),
-        boxes=scores.boxes[stays],
-        overlaps=overlaps[stays],
-        single=scores.single[stays],
-    )
-    hard = {name: getattr(kept, name)[is_hard] for name in ("hard", "hard_boxes", "hard_images")}
-    return replace(kept, rows=kept.rows[stays], **hard), left
+    relabelled = replace(scores, table=replace(table, labels=labels), overlaps=overlaps)
+    return _only(kept, relabelled, stays, is_hard)
 
 
 def _windows_of_others(
@@ -260,9 +253,22 @@ def _replaced(
 ) -> tuple[KeptWindows, CalibrationScores]:
     """What is kept, without windows that come again: of an image that is added once more, the last word counts."""
     coming = _places(windows.image_ids[windows.image[rows]], windows.boxes[rows])
-    stays = ~np.isin(_places(np.asarray(scores.table.groups), scores.boxes), coming)
     harder = _places(windows.image_ids[windows.image[is_negative]], windows.boxes[is_negative])
-    is_hard = ~np.isin(_places(kept.hard_images, kept.hard_boxes), np.concatenate([coming, harder]))
+    groups, images = np.asarray(scores.table.groups), windows.image_ids
+    stays = ~_are_among(groups, scores.boxes, coming, images)
+    is_hard = ~_are_among(kept.hard_images, kept.hard_boxes, np.concatenate([coming, harder]), images)
+    return _only(kept, scores, stays, is_hard)
+
+
+def _only(
+    kept: KeptWindows, scores: CalibrationScores, stays: NDArray[np.bool_], is_hard: NDArray[np.bool_]
+) -> tuple[KeptWindows, CalibrationScores]:
+    """Some of the calibration windows and some of the hard negatives; large tables that lose nothing are not copied."""
+    if not is_hard.all():
+        hard = {name: getattr(kept, name)[is_hard] for name in ("hard", "hard_boxes", "hard_images")}
+        kept = replace(kept, **hard)
+    if stays.all():
+        return kept, scores
     left = replace(
         scores,
         table=scores.table.rows(stays),
@@ -270,8 +276,16 @@ def _replaced(
         overlaps=scores.overlaps[stays],
         single=scores.single[stays],
     )
-    hard = {name: getattr(kept, name)[is_hard] for name in ("hard", "hard_boxes", "hard_images")}
-    return replace(kept, rows=kept.rows[stays], **hard), left
+    return replace(kept, rows=kept.rows[stays]), left
+
+
+def _are_among(
+    images: NDArray[Any], boxes: NDArray[np.float64], places: NDArray[np.str_], of_images: NDArray[Any]
+) -> NDArray[np.bool_]:
+    """(n,) which windows have one of the places, all of which are in some images."""
+    found = np.isin(images, of_images)
+    found[found] = np.isin(_places(images[found], boxes[found]), places)
+    return found
 
 
 def _places(images: NDArray[Any], boxes: NDArray[np.float64]) -> NDArray[np.str_]:

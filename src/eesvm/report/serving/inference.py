@@ -98,6 +98,7 @@ class Inference:
         return {
             "classes": [{"name": model.class_name, "n_exemplars": model.n_exemplars} for model in self._models],
             "n_exemplars": len(self._exemplars),
+            "n_mirrored": sum(one.is_mirrored for one in self._exemplars),
             "calibrator": self.calibrator,
             "score": {"kind": kind, "start": start},
             "max_pixels": self.max_pixels,
