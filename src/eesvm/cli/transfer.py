@@ -58,8 +58,10 @@ from eesvm.transfer.quality import TransferQuality
 
 _HANDED = ("mask", "parts", "keypoints", "pose", "metadata")
 _SHEET, _SHEET_COLUMNS, _SHEET_HEIGHT, _SHEET_WIDTH = "contact_sheet.png", 5, 176, 200  # the last two of a picture
-_SHEET_TITLE = "Detections in green, the exemplars that won them in yellow."
-_WINNERS_SHOWN = "pictures show the winning exemplars; the votes that were handed on are in pictures/*_panel.png"
+_SHEET_TITLE = "Detections in green, the exemplars that won them laid over them, what these hand on in yellow."
+_WINNERS_SHOWN = (
+    "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, are the votes handed on"
+)
 _MOST_PICTURES = 500
 _HELP = """\
 MODEL is what `eesvm train` wrote, DETECTIONS the .csv or .json file that `eesvm detect` made with it; VOC text files do
@@ -67,16 +69,16 @@ not say which exemplar won. IMAGES are those that `detect` was given: image file
 --split), or the word scenes.
 
 OUT gets annotations.json (COCO: box, mask, parts, keypoints, pose, labels, score, exemplar), contact_sheet.png and
-pictures/ of the best detections (detection in green, exemplar laid over it in yellow), with --masks masks/ID.png, whose
-pixels number the annotations of an image from 1, with --voc annotations as VOC's XML, and with --format files of the
-tools in which people annotate (yolo, yolo-seg, label-studio, cvat, labelme), with masks where there are some. Where
-IMAGES are annotated, quality.csv and quality.md say how good masks, parts and labels are, beside random exemplars and
-the whole box.
+pictures/ of the best detections (in green; exemplar laid over it, what it hands on in yellow), with --masks
+masks/ID.png, whose pixels number the annotations of an image from 1, with --voc annotations as VOC's XML, and with
+--format files of the tools in which people annotate (yolo, yolo-seg, label-studio, cvat, labelme), with masks where
+there are some. Where IMAGES are annotated, quality.csv and quality.md say how good masks, parts and labels are, beside
+random exemplars and the whole box.
 
 Masks are moved to where the photograph has its edges; --no-refine leaves them as the exemplars have them.
 
---consensus K lets the K best calibrated exemplars of each window vote, by their scores. Pictures still show the winner;
-the vote is the third picture of each panel.
+--consensus K lets the K best calibrated exemplars of each window vote, by their scores. Pictures still show the winner,
+with the outline of the vote, which is also the third picture of each panel.
 
 example:
   eesvm detect model scenes --split test -o detections.csv
@@ -283,8 +285,7 @@ def _draw_one(
     winner = job.exemplars[found.exemplar]
     text = f"{found.class_name} {_score_text(found.score)}"
     origin = winner.name
-    own = handed if image.voters[row] == (found.exemplar,) else None  # a vote is shown in the panel alone
-    laid = superimposed(pixels, found.box, winner, transferred=own)
+    laid = superimposed(pixels, found.box, winner, transferred=handed)
     captions = (f"{found.image_id}\n{text}", f"winning exemplar\n{origin}", handed_text(image, row, handed))
     beside = panel(pixels, found.box, winner, handed, captions=captions)
     write_image(_made(folder / f"{rank:04d}.png"), laid)

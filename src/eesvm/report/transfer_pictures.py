@@ -79,14 +79,15 @@ def superimposed(
         view[is_shown] = np.rint(mixed).astype(np.uint8)[is_shown]
     thickness = _thickness(canvas)
     _frame(canvas, scene.box, GREEN, thickness)
-    if handed.mask is None:
+    outlined = handed.mask
+    if transferred is not None and transferred.mask is not None:
+        whole = scene.mask_here(transferred.mask, transferred.offset)
+        outlined = whole[inside.y1 : inside.y2, inside.x1 : inside.x2]
+    if outlined is None:
         _frame(canvas, _shrunk(scene.box, thickness + 1), YELLOW, thickness)
     else:
         # Within the frame, so that neither hides the other where the mask fills the box.
-        if transferred is not None and transferred.mask is not None:
-            whole = scene.mask_here(transferred.mask, transferred.offset)
-            is_shown = whole[inside.y1 : inside.y2, inside.x1 : inside.x2]
-        draw_outline(view, is_shown & ~_rim(is_shown.shape, thickness), YELLOW, thickness)
+        draw_outline(view, outlined & ~_rim(outlined.shape, thickness), YELLOW, thickness)
     return canvas
 
 
@@ -324,7 +325,15 @@ def _rim(shape: tuple[int, ...], thickness: int) -> NDArray[np.bool_]:
 
 
 def draw_outline(picture: _Picture, mask: NDArray[np.bool_], colour: tuple[int, int, int], thickness: int) -> None:
-    """Draw the inner rim of a mask into the picture; where the mask ends at the picture's border there is a rim too."""
+    """Draw the inner rim of a mask into the picture; where the mask ends at the picture's border there is a rim too.
+
+    Parameters
+    ----------
+    picture : (h, w, 3) uint8, RGB, which is changed.
+    mask : (h, w) bool.
+    colour : red, green and blue.
+    thickness : of the rim, in pixels.
+    """
     inner = np.pad(mask, 1)
     for _ in range(thickness):
         core = inner[1:-1, 1:-1]
