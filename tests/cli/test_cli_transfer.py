@@ -40,6 +40,7 @@ from eesvm.transfer.detections import (
     why_nothing_compared,
 )
 from eesvm.transfer.files import coco_names, index_image, write_coco_transfer
+from eesvm.transfer.refinement import mean_masks
 from helpers.detector_scenes import CLASSES, scenes
 
 TRAIN = [
@@ -227,9 +228,9 @@ def test_masks_follow_the_photograph(capsys, tmp_path, place, detector, near):
     test = open_dataset(place / "data", split="test")
     chosen = choose_detections(detector.exemplars_, near, test)
     entries = iter(json.loads((tmp_path / "out" / "annotations.json").read_text())["annotations"])
-    n_refined = 0
+    n_refined, means = 0, mean_masks(detector.exemplars_)
     for image in chosen:
-        plain, refined = (hand_on(detector.exemplars_, image, p) for p in (None, image.record.read()))
+        plain, refined = (hand_on(detector.exemplars_, image, p, means) for p in (None, image.record.read()))
         for before, after in zip(plain, refined, strict=True):
             assert (rle_to_mask(next(entries)["segmentation"]) == after.whole_mask()).all()
             n_refined += after.is_refined and (before.whole_mask() != after.whole_mask()).any()

@@ -19,6 +19,7 @@ from eesvm.structures import Dataset, Detections, ExemplarAnnotation
 from eesvm.transfer import transfer
 from eesvm.transfer.detections import choose_detections as choose_for_transfer
 from eesvm.transfer.detections import hand_on
+from eesvm.transfer.refinement import mean_masks
 from helpers.detector_scenes import detections as detections_of
 from helpers.detector_scenes import quick_options, scenes, trained
 from helpers.report_examples import small_detections, small_model, small_report
@@ -168,14 +169,14 @@ def test_what_is_handed_on():
 
 def test_masks_are_those_that_are_exported():
     data, exemplars = small_report(), small_model().exemplars_
-    records = {record.image_id: record for record in scenes("test")}
+    records, means = {record.image_id: record for record in scenes("test")}, mean_masks(exemplars)
     n_refined = 0
     for each in data.detections[:30]:
         record, winner = records[data.scenes[each.scene].image_id], exemplars[each.exemplar]
         columns = ([each.box], [each.score], [winner.class_name], [each.exemplar])
         found = Detections(record.image_id, *map(np.array, columns))
         (image,) = choose_for_transfer(exemplars, [found], [record])
-        (handed,) = hand_on(exemplars, image, record.read())
+        (handed,) = hand_on(exemplars, image, record.read(), means)
         (height, width), (x, y) = handed.mask.shape, handed.offset
         assert each.mask.place == (x, y, x + width, y + height)
         if max(width, height) > 96:  # larger ones are outlined smaller

@@ -11,7 +11,7 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,7 @@ from eesvm.transfer.files import (
 from eesvm.transfer.inheritance import TransferredAnnotation
 from eesvm.transfer.labelling_files import MASK_FORMATS, LabelledImage, labelled_images, write_labels
 from eesvm.transfer.quality import TransferQuality
+from eesvm.transfer.refinement import Means, mean_masks
 
 _HANDED = ("mask", "parts", "keypoints", "pose", "metadata")
 _SHEET, _SHEET_COLUMNS, _SHEET_HEIGHT, _SHEET_WIDTH = "contact_sheet.png", 5, 176, 200  # the last two of a picture
@@ -171,6 +172,10 @@ class _Job:
     counts: Counter[str] = field(default_factory=Counter)  # of annotations that have each thing
     has_sheet: bool = False
 
+    @cached_property
+    def means(self) -> Means | None:
+        return mean_masks(self.exemplars) if self.arguments.refine else None
+
     def stage(self, name: str) -> Callable[[int, int], object] | None:
         return None if self.progress is None else partial(self.progress, name)
 
@@ -215,7 +220,7 @@ def _handed(job: _Job, folder: Path) -> Iterator[Handed]:
         if progress is not None:
             progress(done, len(job.chosen))
         pixels = pixels_of(image.record, job.problems) if job.arguments.refine else None
-        annotations = hand_on(job.exemplars, image, pixels)
+        annotations = hand_on(job.exemplars, image, pixels, job.means)
         for annotation in annotations:
             job.counts.update(_things(annotation))
         stem = file_stem(image.record.image_id, job.names)
@@ -241,7 +246,7 @@ def _labelled(job: _Job) -> Iterator[LabelledImage]:
     """The images as other tools want them, handed on again one by one: their masks are never in memory together."""
     records, found = [one.record for one in job.chosen], [one.detections for one in job.chosen]
     pixels = (pixels_of(record, []) if job.arguments.refine else None for record in records)
-    handed = (hand_on(job.exemplars, one, seen) for one, seen in zip(job.chosen, pixels, strict=True))
+    handed = (hand_on(job.exemplars, one, seen, job.means) for one, seen in zip(job.chosen, pixels, strict=True))
     return labelled_images(records, found, job.exemplars, handed)
 
 
@@ -258,7 +263,7 @@ def _draw(job: _Job, folder: Path) -> None:
         pixels = pixels_of(image.record, None if job.arguments.refine else job.problems)
         if pixels is None:
             continue
-        handed = hand_on(job.exemplars, image, pixels if job.arguments.refine else None)
+        handed = hand_on(job.exemplars, image, pixels if job.arguments.refine else None, job.means)
         for row in (row for other, row in ranks if other == k):
             drawn[ranks[k, row]] = _draw_one(job, folder / "pictures", ranks[k, row], pixels, image, row, handed[row])
             if progress is not None:

@@ -17,6 +17,7 @@ from eesvm._support.validation import InputError
 from eesvm.report.transfer_pictures import draw_outline, text_font
 from eesvm.structures import Box, Detection, Detections, ExemplarAnnotation
 from eesvm.transfer.detections import hand_on_refined
+from eesvm.transfer.refinement import Means
 from eesvm.transfer.target import check_image
 
 # Colour-blind safe (Okabe and Ito), the ones that stand out on photographs first.
@@ -30,6 +31,7 @@ def annotated(
     found: Detections,
     exemplars: Sequence[ExemplarAnnotation] = (),
     classes: Sequence[str] = (),
+    means: Means | None = None,
 ) -> NDArray[np.uint8]:
     """The image with its detections.
 
@@ -39,6 +41,7 @@ def annotated(
     found : its detections.
     exemplars : all of the model, to name the winners and for their masks. Default: they are not named.
     classes : of the model, so that a class has one colour in all images. Default: those that were found.
+    means : from `mean_masks` of these exemplars, once for all images.
 
     Returns
     -------
@@ -52,7 +55,7 @@ def annotated(
     tinted = np.array(pixels)
     for one, winner, colour in worst_first:
         if winner is not None:
-            _tint(tinted, _mask(winner, one.box, pixels), colour, thickness)
+            _tint(tinted, _mask(winner, one.box, pixels, means), colour, thickness)
     picture = optional_module("PIL.Image").fromarray(tinted)
     pen = optional_module("PIL.ImageDraw").Draw(picture)
     font = text_font(size)
@@ -75,10 +78,12 @@ def _colour(class_name: str, names: Sequence[str]) -> str:
     return _COLOURS[names.index(class_name) % len(_COLOURS)] if class_name in names else _COLOURS[0]
 
 
-def _mask(winner: ExemplarAnnotation, box: Box, pixels: NDArray[np.uint8]) -> NDArray[np.bool_] | None:
+def _mask(
+    winner: ExemplarAnnotation, box: Box, pixels: NDArray[np.uint8], means: Means | None
+) -> NDArray[np.bool_] | None:
     """(h, w) pixels of the mask that files have, too; None where there is no mask, or one that does not fit."""
     try:
-        handed = hand_on_refined(winner, box, pixels)
+        handed = hand_on_refined(winner, box, pixels, means)
     except InputError:
         return None
     return None if handed.mask is None else handed.whole_mask()

@@ -29,6 +29,7 @@ from eesvm.report.scenes import Pixels, Scenes, choose_detections, with_masks
 from eesvm.report.truth import Judgement, error_count, judge, thinned_curve
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation, Problem
 from eesvm.transfer.detections import check_winners
+from eesvm.transfer.refinement import mean_masks
 
 EXEMPLAR_BYTES = 3_000_000  # of all their pictures; in base 64 they take a third more
 _MOST_MISSED = 300
@@ -79,8 +80,10 @@ def gather(
     ]
     missed = () if judgement is None else scenes.missed(judgement, class_ids, _MOST_MISSED)
 
+    means = mean_masks(exemplars)
+
     def look(scene: int, pixels: Pixels) -> None:
-        shown[:] = with_masks(shown, scene, pixels, exemplars)
+        shown[:] = with_masks(shown, scene, pixels, exemplars, means)
 
     embedded = scenes.embed(images, unreadable, None if progress is None else partial(progress, "pictures"), look)
     data = ReportData(

@@ -22,6 +22,7 @@ from eesvm.report.pictures import fitted_jpeg, share
 from eesvm.report.truth import Judgement, Verdict
 from eesvm.structures import Dataset, Detection, Detections, ExemplarAnnotation, Problem
 from eesvm.transfer.detections import hand_on_refined, pixels_of
+from eesvm.transfer.refinement import Means
 from eesvm.transfer.target import HALF
 
 SCENE_BYTES = 9_000_000  # of all images together; in base 64 they take a third more
@@ -133,21 +134,25 @@ class Scenes:
 
 
 def with_masks(
-    shown: Sequence[ShownDetection], scene: int, pixels: Pixels, exemplars: Sequence[ExemplarAnnotation]
+    shown: Sequence[ShownDetection],
+    scene: int,
+    pixels: Pixels,
+    exemplars: Sequence[ExemplarAnnotation],
+    means: Means | None = None,
 ) -> list[ShownDetection]:
     """The detections, those of one scene with the masks that they inherit."""
     return [
-        replace(one, mask=_mask(exemplars[one.exemplar], one.box, pixels))
+        replace(one, mask=_mask(exemplars[one.exemplar], one.box, pixels, means))
         if one.scene == scene and one.exemplar is not None
         else one
         for one in shown
     ]
 
 
-def _mask(exemplar: ExemplarAnnotation, box: BoxTuple, pixels: Pixels) -> Mask | None:
+def _mask(exemplar: ExemplarAnnotation, box: BoxTuple, pixels: Pixels, means: Means | None) -> Mask | None:
     """What files have of it, too; None where there is no mask, or one that does not fit."""
     try:
-        handed = hand_on_refined(exemplar, box, pixels)
+        handed = hand_on_refined(exemplar, box, pixels, means)
     except InputError:
         return None
     if handed.mask is None or not handed.mask.any():

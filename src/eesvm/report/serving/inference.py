@@ -41,6 +41,7 @@ from eesvm.images.masks import mask_to_rle
 from eesvm.report.serving.floors import FloorTable
 from eesvm.structures import ExemplarAnnotation, ImageRecord, Problem
 from eesvm.transfer.detections import hand_on_refined
+from eesvm.transfer.refinement import Means, mean_masks
 
 Pixels = NDArray[np.uint8]
 
@@ -81,6 +82,7 @@ class Inference:
         self.max_pixels = min(max_pixels, MAX_PIXELS)
         self._models = detector.models_
         self._exemplars = detector.exemplars_
+        self._means = mean_masks(self._exemplars)
         self._descriptor = detector.descriptor_
         self._ensemble = Ensemble(self._models, self.calibrator, self._options)
         self._weights = np.concatenate([model.exemplars.coef_ for model in self._models])
@@ -211,7 +213,7 @@ class Inference:
             "exemplar": winner if winner >= 0 else None,
             "without_floor": -1 in places,
             "at_floors": [place for place in places if place >= 0],
-            **(_handed(self._exemplars[winner], box, size, pixels) if winner >= 0 else _handed_nothing()),
+            **(_handed(self._exemplars[winner], box, size, pixels, self._means) if winner >= 0 else _handed_nothing()),
         }
 
 
@@ -243,12 +245,12 @@ def _frame(size: tuple[int, int]) -> list[int]:
 
 
 def _handed(
-    annotation: ExemplarAnnotation, box: NDArray[np.float64], size: tuple[int, int], pixels: Pixels
+    annotation: ExemplarAnnotation, box: NDArray[np.float64], size: tuple[int, int], pixels: Pixels, means: Means
 ) -> dict[str, Any]:
     """What a detection inherits: the mask in the frame, refined by its pixels; the rest in the image."""
     width, height = _frame(size)
     factors = np.array([width / size[0], height / size[1]] * 2)
-    handed = hand_on_refined(annotation, box * factors, pixels)
+    handed = hand_on_refined(annotation, box * factors, pixels, means)
     mask = None
     if handed.mask is not None and handed.mask.any():
         counts = mask_to_rle(handed.mask, compress=False)["counts"]
