@@ -108,9 +108,9 @@ def page(lines: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
             "# Options of the default preset on trial",
             "",
             f"`python benchmarks/bench_defaults.py --sets {' '.join(arguments.sets)}"
-            f" --ways {' '.join(repr(way) for way in arguments.ways)}`, {machine()}.",
+            f" --ways {' '.join(repr(way) for way in arguments.ways)}`, {machine().partition(', Python')[0]}.",
             "",
-            f"Each set is cut into halves, one to train on and one to judge, {arguments.splits} times; the default preset, "
+            f"Of each set at most {arguments.images} images, drawn at random, and {arguments.classes} classes. It is cut into halves, one to train on and one to judge, {arguments.splits} times; the default preset, "
             f"with the options of its column; {arguments.time_limit:g} s for the joint thresholds of a class. Average "
             "precision by VOC 2010 in per cent, mean over the classes with the most objects, then over splits; differences "
             "are to the first column, paired, with t-intervals over the splits, which are few.",
