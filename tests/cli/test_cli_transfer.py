@@ -40,6 +40,7 @@ from eesvm.transfer.detections import (
     why_nothing_compared,
 )
 from eesvm.transfer.files import coco_names, index_image, write_coco_transfer
+from eesvm.transfer.refinement import mean_masks
 from helpers.detector_scenes import CLASSES, scenes
 
 TRAIN = [
@@ -227,9 +228,9 @@ def test_masks_follow_the_photograph(capsys, tmp_path, place, detector, near):
     test = open_dataset(place / "data", split="test")
     chosen = choose_detections(detector.exemplars_, near, test)
     entries = iter(json.loads((tmp_path / "out" / "annotations.json").read_text())["annotations"])
-    n_refined = 0
+    n_refined, means = 0, mean_masks(detector.exemplars_)
     for image in chosen:
-        plain, refined = (hand_on(detector.exemplars_, image, p) for p in (None, image.record.read()))
+        plain, refined = (hand_on(detector.exemplars_, image, p, means) for p in (None, image.record.read()))
         for before, after in zip(plain, refined, strict=True):
             assert (rle_to_mask(next(entries)["segmentation"]) == after.whole_mask()).all()
             n_refined += after.is_refined and (before.whole_mask() != after.whole_mask()).any()
@@ -312,10 +313,10 @@ def test_what_stands_below_the_pictures(capsys, tmp_path, place, detector, near,
     one = replace(near[0][: len(scores)], scores=np.array(scores))
     write_csv_detections(tmp_path / "one.csv", [one])
     run(place, tmp_path / "out", "--no-quality", detections=tmp_path / "one.csv")
-    assert "pictures show" not in capsys.readouterr().out
+    assert "pictures lay" not in capsys.readouterr().out
     *panels, (title, *captions) = texts
     shown = ["1", ">0.9999", "0.9996", "0.563"]
-    assert title == "Detections in green, the exemplars that won them in yellow."
+    assert title == "Detections in green, the exemplars that won them laid over them, what these hand on in yellow."
     for k, name in enumerate(one.class_names):
         winner = detector.exemplars_[one.exemplars[k]]
         origin = f"{winner.image_id}, object {winner.index + 1}"
@@ -329,7 +330,7 @@ def test_pictures_of_a_vote_say_that_they_show_the_winner(capsys, tmp_path, plac
     chosen = with_consensus(choose_detections(detector.exemplars_, found, test), detector, 3)
     arguments = ["--consensus", 2, "--pictures", 3, "--no-quality"]
     run(place, tmp_path / "a", *arguments, detections="found/detections.csv")
-    said = "pictures show the winning exemplars; the votes that were handed on are in pictures/*_panel.png"
+    said = "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, are the votes handed on"
     assert f"note: the {said}\n" in capsys.readouterr().out
     *panels, (title, *_) = texts
     assert title.endswith(f"\nThe {said}.")

@@ -406,6 +406,8 @@ def test_a_model_of_before_an_option_has_what_it_was_trained_with(tmp_path):
     card = tmp_path / "model" / "model.json"
     content = json.loads(card.read_text())
     del content["options"]["calibration"]["shrink"], content["options"]["training"]["single_loss"]
+    del content["options"]["training"]["mirror"]
     card.write_text(json.dumps(content))
     options = ExemplarDetector.load(tmp_path / "model").checked_options()
     assert (options.calibration.shrink, options.training.single_loss) == (None, "hinge")
+    assert not options.training.mirror

@@ -50,7 +50,10 @@ def test_they_detect_and_files_keep_them(both, tmp_path):
     winners = np.concatenate([one.exemplars for one in found])
     assert {both.exemplars_[winner].is_mirrored for winner in winners.tolist()} == {True, False}
     both.save(tmp_path / "model")
-    assert "each object and its mirror image" in (tmp_path / "model" / "MODEL.md").read_text()
+    card = (tmp_path / "model" / "MODEL.md").read_text()
+    assert "each object and its mirror image" in card
+    n = len(both.exemplars_)
+    assert f"{n} exemplars ({n // 2} objects, each with its mirror image) in 2 classes" in card
     again = ExemplarDetector.load(tmp_path / "model")
     assert same_detections(detections(again, "joint-sigmoid"), found)
     assert [each.name for each in again.exemplars_] == [each.name for each in both.exemplars_]

@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 
 from eesvm import InputError
+from eesvm.images.outlines import outline
 from eesvm.metrics import ERROR_KINDS, break_down_errors, evaluate_detections
 from eesvm.report import data as report_data
+from eesvm.report.data import ShownDetection
 from eesvm.report.gather import gather
-from eesvm.report.scenes import choose_detections
+from eesvm.report.scenes import choose_detections, with_masks
 from eesvm.report.truth import judge
-from eesvm.structures import Dataset, Detections
+from eesvm.structures import Dataset, Detections, ExemplarAnnotation
+from eesvm.transfer import transfer
+from eesvm.transfer.detections import choose_detections as choose_for_transfer
+from eesvm.transfer.detections import hand_on
+from eesvm.transfer.refinement import mean_masks
 from helpers.detector_scenes import detections as detections_of
 from helpers.detector_scenes import quick_options, scenes, trained
 from helpers.report_examples import small_detections, small_model, small_report
@@ -159,6 +165,42 @@ def test_what_is_handed_on():
     expected = (annotation.parts[0].box - np.tile(annotation.box[:2], 2)) / [width, height, width, height]
     np.testing.assert_allclose(exemplar.parts[0][1], np.clip(expected, 0, 1), atol=1e-6)
     assert dict(exemplar.labels)["digit"] == str(annotation.metadata["digit"])
+
+
+def test_masks_are_those_that_are_exported():
+    data, exemplars = small_report(), small_model().exemplars_
+    records, means = {record.image_id: record for record in scenes("test")}, mean_masks(exemplars)
+    n_refined = 0
+    for each in data.detections[:30]:
+        record, winner = records[data.scenes[each.scene].image_id], exemplars[each.exemplar]
+        columns = ([each.box], [each.score], [winner.class_name], [each.exemplar])
+        found = Detections(record.image_id, *map(np.array, columns))
+        (image,) = choose_for_transfer(exemplars, [found], [record])
+        (handed,) = hand_on(exemplars, image, record.read(), means)
+        (height, width), (x, y) = handed.mask.shape, handed.offset
+        assert each.mask.place == (x, y, x + width, y + height)
+        if max(width, height) > 96:  # larger ones are outlined smaller
+            continue
+        assert each.mask.outline_size == (2 * width, 2 * height)
+        assert each.mask.outline == outline(handed.mask)
+        n_refined += not np.array_equal(handed.mask, transfer(winner, each.box, handed.image_size).mask)
+    assert n_refined > 0
+
+
+def test_masks_of_large_objects_are_outlined_smaller():
+    rng = np.random.default_rng(0)
+    winner = ExemplarAnnotation(
+        "thing", "a", 0, np.array([0.0, 0, 300, 150]), rng.random((15, 30)).repeat(10, 0).repeat(10, 1) < 0.7
+    )
+    pixels = rng.integers(0, 255, (400, 500, 3), dtype=np.uint8)
+    shown = [
+        ShownDetection(k, 0, 0.5, (20.0, 30.0, 420.0, 330.0), exemplar) for k, exemplar in ((0, 0), (0, None), (1, 0))
+    ]
+    first, nobody, elsewhere = with_masks(shown, 0, pixels, [winner])
+    assert (first.mask.outline_size, first.mask.place) == ((192, 144), (20, 30, 420, 330))
+    assert [nobody, elsewhere] == shown[1:]
+    outside = with_masks([replace(shown[0], box=(600.0, 0.0, 700.0, 50.0))], 0, pixels, [winner])
+    assert outside[0].mask is None
 
 
 def test_without_annotations():

@@ -7,9 +7,11 @@ import pytest
 
 from eesvm import InputError
 from eesvm.images import read_image, write_image
+from eesvm.report.annotated import annotated
 from eesvm.report.transfer_pictures import GREEN, PINK, YELLOW, grid, panel, superimposed
-from eesvm.structures import ExemplarAnnotation, Part
+from eesvm.structures import Detections, ExemplarAnnotation, Part
 from eesvm.transfer import transfer_consensus
+from eesvm.transfer.detections import hand_on_refined
 
 GREY, BLUE = (90, 90, 90), (0, 0, 200)
 
@@ -24,6 +26,11 @@ def exemplar(**values):
     mask[:, :20] = True
     picture = np.full((20, 40, 3), BLUE, dtype=np.uint8)
     return replace(ExemplarAnnotation("dog", "a", 0, np.array([5.0, 5, 45, 25]), mask, picture=picture), **values)
+
+
+def detections_of(boxes, winners):
+    scores = np.linspace(0.9, 0.4, len(boxes))
+    return Detections("b", np.array(boxes, dtype=float), scores, np.array(["dog"] * len(boxes)), np.array(winners))
 
 
 def is_colour(picture, colour):
@@ -50,6 +57,39 @@ def test_the_mirrored_exemplar():
     picture = superimposed(scene(), (50, 20, 130, 60), exemplar(), context=None, height=None, is_mirrored=True)
     assert tuple(picture[40, 70]) == GREY
     assert picture[40, 110, 2] > 150
+
+
+def test_the_outline_is_that_of_what_is_handed_on():
+    box, image = (50, 20, 130, 60), scene()
+    image[20:60, 50:110] = (200, 30, 30)
+    handed = hand_on_refined(exemplar(), box, image)
+    assert handed.is_refined
+    picture = superimposed(image, box, exemplar(), context=None, height=None, alpha=1, transferred=handed)
+    assert tuple(picture[40, 70]) == BLUE  # the exemplar as it was
+    rows, columns = np.nonzero(is_colour(picture, YELLOW))
+    assert (columns.max(), rows.min(), rows.max()) == (np.flatnonzero(handed.whole_mask()[40]).max(), 22, 57)
+    assert columns.max() > 95
+
+
+def test_images_with_masks():
+    box, image = (50, 20, 130, 60), scene()
+    image[20:60, 50:110] = (200, 30, 30)
+    found = detections_of([box, (5, 70, 25, 90)], [0, -1])
+    mask = hand_on_refined(exemplar(), box, image).whole_mask()
+    picture = annotated(image, found, [exemplar()])
+    bare = annotated(image, found, [exemplar(mask=None)])
+    differs = (picture != bare).any(axis=2)
+    assert not differs[~mask].any()
+    assert tuple(picture[40, 80]) == (208, 62, 22)  # a quarter of the colour of the class
+    assert differs[mask].mean() > 0.8  # but for the frame, and its text
+    outside = detections_of([(300, 20, 330, 60)], [0])
+    np.testing.assert_array_equal(annotated(image, outside, [exemplar()])[:, :90], image[:, :90])
+
+
+def test_the_mirror_image_is_named():
+    found, plain = detections_of([(50, 50, 130, 90)], [0]), exemplar(mask=None)
+    names = [annotated(scene(600, 300), found, [one]) for one in (plain, replace(plain, is_mirrored=True))]
+    assert (names[0] != names[1]).any()
 
 
 def test_without_a_mask_the_box_is_yellow_and_without_a_picture_only_lines_are_drawn():

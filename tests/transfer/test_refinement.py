@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eesvm import InputError
 from eesvm.structures import ExemplarAnnotation
 from eesvm.transfer import refine, transfer, transfer_consensus
-from eesvm.transfer.refinement import cheapest_labels
+from eesvm.transfer.refinement import cheapest_labels, mean_masks
 from helpers.examples import many
 
 
@@ -102,7 +102,7 @@ def test_votes_count_by_their_weights():
     truth = disc()
     wrong = annotation((0, 0, 20, 20), ~disc(20, (10, 10), 9.5), index=1)
     right = annotation((0, 0, 20, 20), disc(20, (10, 10), 9))
-    for weights, is_right in (([3, 1], True), ([1, 3], False), ([1, 0], True)):
+    for weights, is_right in (([3, 1], True), ([1, 30], False), ([0, 1], False), ([1, 0], True)):
         handed = transfer_consensus([right, wrong], weights, (12, 12, 48, 48), (60, 60))
         refined = refine(handed, [right, wrong], scene(truth), weights)
         assert (iou(refined.whole_mask(), truth) > 0.8) == is_right
@@ -116,6 +116,43 @@ def test_exemplars_without_mask_beside_others_have_no_say():
     handed = transfer_consensus([unknown, known, empty], None, (10, 10, 50, 50), (60, 60))
     together = refine(handed, [unknown, known, empty], scene(truth))
     np.testing.assert_array_equal(together.mask, alone.mask)
+
+
+def test_mean_masks_are_shares_of_the_masks_of_a_class():
+    left, right, half = (np.zeros((64, 32), dtype=bool) for _ in range(3))
+    left[:, :16], right[:, 16:], half[:32] = True, True, True
+    boxes = (0, 0, 32, 64), (5, 7, 37, 71), (100, 0, 132, 64)
+    known = [annotation(box, mask) for box, mask in zip(boxes, (left, right, half), strict=True)]
+    empty = annotation((0, 0, 32, 64), np.zeros((64, 32), dtype=bool), class_name="nothing")
+    too_large = annotation((0, 0, 10, 10), np.ones((50, 50), dtype=bool))
+    means = mean_masks([*known, annotation((0, 0, 9, 9), None), empty, too_large])
+    assert list(means) == ["disc"]
+    slow = np.mean([one.reshape(32, 2, 32, 1).mean(axis=(1, 3)) for one in (left, right, half)], axis=0)
+    np.testing.assert_allclose(means["disc"], slow, atol=1e-12)
+    assert mean_masks([]) == {}
+
+
+def test_the_class_corrects_an_odd_exemplar():
+    truth = disc()
+    right = [annotation((0, 0, 20, 20), disc(20, (10, 10), 9 + k / 4), index=k) for k in range(5)]
+    odd = annotation((0, 0, 20, 20), np.arange(400).reshape(20, 20) % 20 < 4, index=9)  # a strip on the left
+    handed = transfer(odd, (12, 12, 48, 48), (60, 60))
+    alone, together = (refine(handed, [odd], scene(truth), means=m) for m in (None, mean_masks([*right, odd])))
+    assert iou(together.whole_mask(), truth) > 0.9 > 0.6 > iou(alone.whole_mask(), truth)
+    other = refine(handed, [odd], scene(truth), means=mean_masks([replace(one, class_name="ring") for one in right]))
+    np.testing.assert_array_equal(other.mask, alone.mask)  # another class has no say
+
+
+def test_the_word_of_the_class_is_moved_with_a_box_that_leaves_the_image():
+    flat = np.full((60, 60, 3), 128, dtype=np.uint8)
+    left = np.zeros((40, 40), dtype=bool)
+    left[:, :20] = True
+    exemplar = annotation((0, 0, 40, 40), left)
+    handed = transfer(exemplar, (-20, 10, 20, 50), (60, 60))  # its left half is outside
+    assert not handed.mask.any()
+    handed = transfer(exemplar, (40, 10, 80, 50), (60, 60))  # its right half is
+    plain, meant = (refine(handed, [exemplar], flat, means=m) for m in (None, mean_masks([exemplar])))
+    np.testing.assert_array_equal(plain.mask, meant.mask)
 
 
 def test_what_has_no_mask_stays_as_it_was():

@@ -64,6 +64,12 @@ def counted(n: int, one: str, many: str = "") -> str:
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
+def counted_exemplars(n: int, n_mirrored: int = 0, word: str = " exemplar") -> str:
+    """12 exemplars; where mirror images are among them: 12 exemplars (6 objects, each with its mirror image)."""
+    text = f"{n:,}{word}{'s' if word and n != 1 else ''}"
+    return f"{text} ({counted(n - n_mirrored, 'object')}, each with its mirror image)" if n_mirrored else text
+
+
 def enumeration(names: Sequence[str], most: int = 6) -> str:
     """one, two and three; one, two and 5 more."""
     shown = [*names[:most], f"{len(names) - most} more"] if len(names) > most else list(names)

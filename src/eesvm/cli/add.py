@@ -17,7 +17,7 @@ from eesvm._support.files import check_output_folder
 from eesvm._support.validation import InputError
 from eesvm.cli.arguments import Parsers, add_annotations_argument, add_unlabelled_argument, add_verb, number
 from eesvm.cli.console import Screen
-from eesvm.cli.stages import report_problems, stage_bar
+from eesvm.cli.stages import n_exemplars_text, report_problems, stage_bar
 from eesvm.cli.train import open_data
 from eesvm.datasets.reviews import Review, find_review, read_review
 from eesvm.descriptors.cache import DescriptorCache
@@ -114,7 +114,7 @@ def report_change(
         screen.say(text)
     facts = [
         ("classes", f"{len(detector.classes_):,}"),
-        ("exemplars", f"{len(detector.exemplars_):,}"),
+        ("exemplars", n_exemplars_text(detector)),
         ("time", duration(total)),
     ]
     screen.facts(facts)

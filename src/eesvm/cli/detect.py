@@ -41,6 +41,7 @@ from eesvm.metrics.detection_files import (
 from eesvm.report.annotated import annotated
 from eesvm.structures import Dataset, Detections, ImageRecord, Problem
 from eesvm.transfer.labelling_files import BOX_FORMATS, MASK_FORMATS, labelled_images, write_labels
+from eesvm.transfer.refinement import mean_masks
 
 OUTPUTS = ("csv", "coco", "voc", *BOX_FORMATS)
 
@@ -260,9 +261,10 @@ def _draw(
     found: Sequence[Detections], records: Sequence[ImageRecord], detector: ExemplarDetector, folder: Path
 ) -> None:
     """Each image with its detections, as JPEG."""
+    means = mean_masks(detector.exemplars_)
     for image, own in zip(labelled_images(records, found, detector.exemplars_), found, strict=True):
         (folder / image.stem).parent.mkdir(parents=True, exist_ok=True)
-        picture = annotated(image.record.read(), own, detector.exemplars_, detector.classes_)
+        picture = annotated(image.record.read(), own, detector.exemplars_, detector.classes_, means)
         write_image(folder / f"{image.stem}.jpg", picture)
 
 

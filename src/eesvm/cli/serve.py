@@ -10,6 +10,7 @@ import argparse
 import asyncio
 from pathlib import Path
 
+from eesvm._support.amounts import counted, counted_exemplars
 from eesvm._support.digests import file_digest
 from eesvm._support.threads import n_threads
 from eesvm._support.validation import InputError
@@ -100,9 +101,10 @@ def run(arguments: argparse.Namespace) -> int:
 
     def ready(address: str) -> None:
         search.start()
-        n_exemplars, n_classes = len(detector.exemplars_), len(detector.classes_)
+        n_mirrored = sum(one.is_mirrored for one in detector.exemplars_)
         screen.say(
-            f"{n_exemplars:,} exemplar{'s' * (n_exemplars != 1)} of {n_classes:,} class{'es' * (n_classes != 1)}; "
+            f"{counted_exemplars(len(detector.exemplars_), n_mirrored)} of "
+            f"{counted(len(detector.classes_), 'class', 'classes')}; "
             "open this address in a browser, Ctrl-C ends:"
         )
         Screen().say(address if arguments.review is None else f"{address}review")

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from eesvm._support.amounts import counted, duration
+from eesvm._support.amounts import counted, counted_exemplars, duration
 from eesvm.cli.console import Screen
+from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.training_table import StageProgress
 from eesvm.structures import Dataset, ImageRecord, Problem
 
@@ -107,6 +108,12 @@ def report_profile(seconds: Mapping[str, float], total: float, screen: Screen) -
 def n_images_given(images: Sequence[ImageRecord], problems: Sequence[Problem]) -> int:
     """How many images there were to look at, those included that could not even be opened."""
     return len(images) + sum(problem.kind == "image" for problem in problems)
+
+
+def n_exemplars_text(detector: ExemplarDetector) -> str:
+    """How many exemplars a model has, and of how many objects."""
+    n_mirrored = sum(one.is_mirrored for one in detector.exemplars_)
+    return counted_exemplars(len(detector.exemplars_), n_mirrored, word="")
 
 
 def note_unlabelled(dataset: Dataset, screen: Screen) -> None:

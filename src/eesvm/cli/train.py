@@ -27,7 +27,14 @@ from eesvm.cli.arguments import (
     set_options,
 )
 from eesvm.cli.console import Screen
-from eesvm.cli.stages import n_images_given, note_unlabelled, report_problems, report_profile, stage_bar
+from eesvm.cli.stages import (
+    n_exemplars_text,
+    n_images_given,
+    note_unlabelled,
+    report_problems,
+    report_profile,
+    stage_bar,
+)
 from eesvm.datasets import open_dataset, select
 from eesvm.datasets.roles import sentences
 from eesvm.datasets.scenes import make_scenes
@@ -194,12 +201,11 @@ def _report(
     detector: ExemplarDetector, dataset: Dataset, arguments: argparse.Namespace, total: float, screen: Screen
 ) -> None:
     screen.say(dataset.name, "bold")
-    n_exemplars = sum(model.n_exemplars for model in detector.models_)
     n_used, n_given = detector.inputs_["n_images"], n_images_given(dataset, dataset.problems)
     facts = [
         ("images", f"{n_used:,}" + (f" of {n_given:,}" if n_used < n_given else "")),
         ("classes", f"{len(detector.classes_):,}"),
-        ("exemplars", f"{n_exemplars:,}"),
+        ("exemplars", n_exemplars_text(detector)),
         ("time", duration(total)),
     ]
     screen.facts(facts)

@@ -11,7 +11,7 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -55,11 +55,14 @@ from eesvm.transfer.files import (
 from eesvm.transfer.inheritance import TransferredAnnotation
 from eesvm.transfer.labelling_files import MASK_FORMATS, LabelledImage, labelled_images, write_labels
 from eesvm.transfer.quality import TransferQuality
+from eesvm.transfer.refinement import Means, mean_masks
 
 _HANDED = ("mask", "parts", "keypoints", "pose", "metadata")
 _SHEET, _SHEET_COLUMNS, _SHEET_HEIGHT, _SHEET_WIDTH = "contact_sheet.png", 5, 176, 200  # the last two of a picture
-_SHEET_TITLE = "Detections in green, the exemplars that won them in yellow."
-_WINNERS_SHOWN = "pictures show the winning exemplars; the votes that were handed on are in pictures/*_panel.png"
+_SHEET_TITLE = "Detections in green, the exemplars that won them laid over them, what these hand on in yellow."
+_WINNERS_SHOWN = (
+    "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, are the votes handed on"
+)
 _MOST_PICTURES = 500
 _HELP = """\
 MODEL is what `eesvm train` wrote, DETECTIONS the .csv or .json file that `eesvm detect` made with it; VOC text files do
@@ -67,16 +70,16 @@ not say which exemplar won. IMAGES are those that `detect` was given: image file
 --split), or the word scenes.
 
 OUT gets annotations.json (COCO: box, mask, parts, keypoints, pose, labels, score, exemplar), contact_sheet.png and
-pictures/ of the best detections (detection in green, exemplar laid over it in yellow), with --masks masks/ID.png, whose
-pixels number the annotations of an image from 1, with --voc annotations as VOC's XML, and with --format files of the
-tools in which people annotate (yolo, yolo-seg, label-studio, cvat, labelme), with masks where there are some. Where
-IMAGES are annotated, quality.csv and quality.md say how good masks, parts and labels are, beside random exemplars and
-the whole box.
+pictures/ of the best detections (in green; exemplar laid over it, what it hands on in yellow), with --masks
+masks/ID.png, whose pixels number the annotations of an image from 1, with --voc annotations as VOC's XML, and with
+--format files of the tools in which people annotate (yolo, yolo-seg, label-studio, cvat, labelme), with masks where
+there are some. Where IMAGES are annotated, quality.csv and quality.md say how good masks, parts and labels are, beside
+random exemplars and the whole box.
 
 Masks are moved to where the photograph has its edges; --no-refine leaves them as the exemplars have them.
 
---consensus K lets the K best calibrated exemplars of each window vote, by their scores. Pictures still show the winner;
-the vote is the third picture of each panel.
+--consensus K lets the K best calibrated exemplars of each window vote, by their scores. Pictures still show the winner,
+with the outline of the vote, which is also the third picture of each panel.
 
 example:
   eesvm detect model scenes --split test -o detections.csv
@@ -169,6 +172,10 @@ class _Job:
     counts: Counter[str] = field(default_factory=Counter)  # of annotations that have each thing
     has_sheet: bool = False
 
+    @cached_property
+    def means(self) -> Means | None:
+        return mean_masks(self.exemplars) if self.arguments.refine else None
+
     def stage(self, name: str) -> Callable[[int, int], object] | None:
         return None if self.progress is None else partial(self.progress, name)
 
@@ -213,7 +220,7 @@ def _handed(job: _Job, folder: Path) -> Iterator[Handed]:
         if progress is not None:
             progress(done, len(job.chosen))
         pixels = pixels_of(image.record, job.problems) if job.arguments.refine else None
-        annotations = hand_on(job.exemplars, image, pixels)
+        annotations = hand_on(job.exemplars, image, pixels, job.means)
         for annotation in annotations:
             job.counts.update(_things(annotation))
         stem = file_stem(image.record.image_id, job.names)
@@ -239,7 +246,7 @@ def _labelled(job: _Job) -> Iterator[LabelledImage]:
     """The images as other tools want them, handed on again one by one: their masks are never in memory together."""
     records, found = [one.record for one in job.chosen], [one.detections for one in job.chosen]
     pixels = (pixels_of(record, []) if job.arguments.refine else None for record in records)
-    handed = (hand_on(job.exemplars, one, seen) for one, seen in zip(job.chosen, pixels, strict=True))
+    handed = (hand_on(job.exemplars, one, seen, job.means) for one, seen in zip(job.chosen, pixels, strict=True))
     return labelled_images(records, found, job.exemplars, handed)
 
 
@@ -256,7 +263,7 @@ def _draw(job: _Job, folder: Path) -> None:
         pixels = pixels_of(image.record, None if job.arguments.refine else job.problems)
         if pixels is None:
             continue
-        handed = hand_on(job.exemplars, image, pixels if job.arguments.refine else None)
+        handed = hand_on(job.exemplars, image, pixels if job.arguments.refine else None, job.means)
         for row in (row for other, row in ranks if other == k):
             drawn[ranks[k, row]] = _draw_one(job, folder / "pictures", ranks[k, row], pixels, image, row, handed[row])
             if progress is not None:
@@ -283,7 +290,7 @@ def _draw_one(
     winner = job.exemplars[found.exemplar]
     text = f"{found.class_name} {_score_text(found.score)}"
     origin = winner.name
-    laid = superimposed(pixels, found.box, winner)
+    laid = superimposed(pixels, found.box, winner, transferred=handed)
     captions = (f"{found.image_id}\n{text}", f"winning exemplar\n{origin}", handed_text(image, row, handed))
     beside = panel(pixels, found.box, winner, handed, captions=captions)
     write_image(_made(folder / f"{rank:04d}.png"), laid)

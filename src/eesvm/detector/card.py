@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._support.amounts import counted, enumeration
+from eesvm._support.amounts import counted, counted_exemplars, enumeration
 from eesvm._support.documents import write_json
 from eesvm._support.files import atomic_write
 from eesvm._support.tables import markdown_table
@@ -22,7 +22,7 @@ from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.datasets.roles import sentences
 from eesvm.descriptors import PCA, Transformed
 from eesvm.descriptors.base import Descriptor
-from eesvm.detector.class_calibration import JOINT, STORED_AS
+from eesvm.detector.class_calibration import CHANGED, JOINT, STORED_AS
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.suggestions import SuggestedScore
@@ -71,6 +71,9 @@ def _class_entry(model: ClassModel, folder: str, suggested: SuggestedScore | Non
         "calibrators": list(model.calibrators),
         "facts": model.facts,
     }
+    n_mirrored = sum(one.is_mirrored for one in model.annotations)
+    if n_mirrored:
+        entry["n_mirrored"] = n_mirrored
     if model.regressor is not None:
         entry["box_regression"] = {"n_windows": model.regressor.n_windows, "left": model.regressor.left}
     shrinkage = {name: one.left_out_.as_dict() for name, one in _shrunken(model)}
@@ -110,11 +113,13 @@ def page(content: Mapping[str, Any]) -> str:
     """The card for people."""
     options, inputs, descriptor = content["options"], content["inputs"], content["descriptor"]
     calibration, detection = options["calibration"], options["detection"]
-    n_exemplars = sum(entry["n_exemplars"] for entry in content["classes"])
+    n_exemplars, n_mirrored = (
+        sum(entry.get(name, 0) for entry in content["classes"]) for name in ("n_exemplars", "n_mirrored")
+    )
     lines = [
         f"# Detector of {enumeration([entry['name'] for entry in content['classes']])}",
         "",
-        f"{counted(n_exemplars, 'exemplar')} in "
+        f"{counted_exemplars(n_exemplars, n_mirrored)} in "
         f"{counted(len(content['classes']), 'class', 'classes')}, trained on "
         f"{counted(inputs.get('n_images', 0), 'image')} of {inputs.get('name', 'a dataset')} by eesvm "
         f"{content['eesvm_version']}.",
@@ -200,12 +205,17 @@ def _shrinkage_text(calibration: Mapping[str, Any], classes: Sequence[Mapping[st
     if not found:
         return []
     rows = [[name, *_shrinkage_cells(one)] for name, one in found.items()]
+    since = [
+        f"{entry['facts'][CHANGED]} of {entry['name']}" for entry in classes if entry.get("facts", {}).get(CHANGED)
+    ]
+    changes = [f"Since then few exemplars came, went or met hard negatives: {enumeration(since)}.", ""] if since else []
     return [
         "Detections are scored by exemplars on a scale that they share; of its own scale an exemplar keeps as much as "
         "images left out support. Average precision there, by cross-validation over images:",
         "",
         markdown_table(["class", "own share", "AP, raw scores", "AP, as chosen", "recall of thresholds"], rows),
         "",
+        *changes,
     ]
 
 

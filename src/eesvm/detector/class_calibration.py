@@ -33,12 +33,13 @@ from eesvm.calibration.exact import solve
 from eesvm.calibration.tables.fit import fit_table
 from eesvm.detector.class_training import CalibrationScores
 from eesvm.detector.options import AUTO, CALIBRATORS, CalibrationOptions, DetectionOptions
-from eesvm.detector.shrinkage import pooled, shrink
+from eesvm.detector.shrinkage import LeftOut, pooled, shrink, shrunken_as
 
 SINGLE_SVM = "single-svm"
 JOINT, JOINT_SIGMOID = "joint", "joint-sigmoid"
 COOCCURRENCE = "cooccurrence"
 SHRINKABLE = (JOINT, "sigmoid", "affine")  # kept under these names, with scales that can be drawn together
+CHANGED = "n_changed"  # of the facts of a class: exemplars that came or went since images were left out
 _PROBABILITIES = ("sigmoid", JOINT_SIGMOID)  # of the names whose scales can be drawn together
 
 # What is fitted, and kept in a file, for each name; the single SVM needs nothing.
@@ -60,6 +61,7 @@ def calibrate_class(
     n_jobs: int | None = None,
     progress: ProgressCallback | None = None,
     start: FloatArray | None = None,
+    known: Mapping[str, LeftOut] | None = None,
 ) -> dict[str, ScoreCalibrator]:
     """Fitted calibrators by the names they are kept under (see `stored_names`).
 
@@ -77,6 +79,7 @@ def calibrate_class(
     n_jobs : threads; the result does not depend on it, unless `options.time_limit` ends the search.
     progress : called with a `Progress` during the search of the joint calibration.
     start : (E,) thresholds that this search begins with, see `solve`.
+    known : what images left out have said already, by the names that calibrators are kept under: it stands.
     """
     options = CalibrationOptions() if options is None else options
     # Other options of detection are those of the preset: another suppression is no reason to calibrate anew.
@@ -86,7 +89,11 @@ def calibrate_class(
         check_choice(name, "calibrator", CALIBRATORS)
         calibrator = _fit(name, scores, options, random_state, n_jobs, progress, start)
         if options.shrink is not None and can_shrink(calibrator):
-            _draw_together(name, calibrator, scores, options, detection, random_state, n_jobs)
+            found = (known or {}).get(name)
+            if found is None:
+                _draw_together(name, calibrator, scores, options, detection, random_state, n_jobs)
+            else:
+                calibrator.shrunken_, calibrator.left_out_ = shrunken_as(calibrator, scores, found), found
         fitted[name] = calibrator
     return fitted
 
@@ -109,7 +116,7 @@ def _draw_together(
     hasty = replace(options, coverage="across-images", node_limit=nodes, time_limit=seconds)
 
     def fit(others: CalibrationScores) -> ScoreCalibrator:
-        return _fit(name, others, hasty, random_state, n_jobs, None)
+        return _fit(name, others, hasty, random_state, n_jobs, None, has_sigmoids=False)
 
     strength = None if options.shrink == AUTO else float(options.shrink or 0)
     calibrator.shrunken_, calibrator.left_out_ = shrink(
@@ -125,10 +132,12 @@ def _fit(
     n_jobs: int | None,
     progress: ProgressCallback | None,
     start: FloatArray | None = None,
+    has_sigmoids: bool = True,
 ) -> ScoreCalibrator:
+    """A calibrator; a joint one may do without sigmoids, which are no part of its scales."""
     table = scores.table
     if name == JOINT:
-        return _fit_joint(scores, options, random_state, n_jobs, progress, start)
+        return _fit_joint(scores, options, random_state, n_jobs, progress, start, has_sigmoids)
     if name == COOCCURRENCE:
         return CooccurrenceCalibrator().fit(
             table.scores,
@@ -188,11 +197,12 @@ def _fit_joint(
     n_jobs: int | None,
     progress: ProgressCallback | None,
     start: FloatArray | None = None,
+    has_sigmoids: bool = True,
 ) -> JointCalibrator:
     table = scores.table
     is_across = options.coverage == "across-images" and not _is_of_one_image(scores)
     calibrator = JointCalibrator(
-        sigmoid=True,
+        sigmoid=has_sigmoids,
         method=options.method,
         min_recall=options.min_recall,
         time_limit=options.time_limit,

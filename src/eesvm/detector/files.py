@@ -506,7 +506,10 @@ class _Reader(Document):
 
 def _as_trained(options: dict[str, Any]) -> dict[str, Any]:
     """Options that a model of before they existed does not state, as they were then."""
-    before: dict[str, dict[str, Any]] = {"training": {"single_loss": "hinge"}, "calibration": {"shrink": None}}
+    before: dict[str, dict[str, Any]] = {
+        "training": {"single_loss": "hinge", "mirror": False},
+        "calibration": {"shrink": None},
+    }
     given = {group: options.get(group, {}) for group in before}
     return options | {group: before[group] | own for group, own in given.items() if isinstance(own, dict)}
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm._support.amounts import counted, enumeration
+from eesvm._support.amounts import counted, counted_exemplars, enumeration
 from eesvm._support.validation import InputError
 from eesvm.boxes import iou
 from eesvm.datasets.fingerprint import fingerprint
@@ -90,7 +90,7 @@ def add_exemplars(
     for number, name in enumerate(wanted):
         if progress is not None:
             progress("classes", number, len(wanted))
-        before = models.get(name)
+        before = _read_once(models.get(name))
         news = News.of(windows, name, objects.get(name, ()), refused, _known_images(before), options)
         if before is None and not len(news.own):
             if problems is not None:
@@ -225,6 +225,14 @@ def _is_needed(record: ImageRecord, objects: Mapping[str, Sequence[Instance]], r
     return record.image_id in refused or any(one.image_id == record.image_id for own in objects.values() for one in own)
 
 
+def _read_once(model: ClassModel | None) -> ClassModel | None:
+    """The class with its scores in memory: they are asked for more than once."""
+    if model is None or model.read_scores is None:
+        return model
+    scores = model.read_scores()
+    return replace(model, read_scores=lambda: scores)
+
+
 def _known_images(model: ClassModel | None) -> set[str]:
     """Images whose windows are among those that are kept."""
     if model is None or model.read_scores is None:
@@ -238,8 +246,9 @@ def _noted(inputs: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, An
 
 
 def _added_text(name: str, before: ClassModel | None, after: ClassModel, news: News) -> str:
-    n_new = after.n_exemplars - (0 if before is None else before.n_exemplars)
-    what = f"{counted(n_new, 'exemplar')} of {name}" if n_new else f"no exemplar of {name}"
+    new = after.annotations[0 if before is None else before.n_exemplars :]
+    n_new, n_mirrored = len(new), sum(one.is_mirrored for one in new)
+    what = f"{counted_exemplars(n_new, n_mirrored)} of {name}" if n_new else f"no exemplar of {name}"
     is_new = " (a new class)" if before is None else ""
     images = f" from {counted(len({one.image_id for one in news.instances}), 'image')}" if n_new else ""
     n_refused = len(np.unique(news.windows.image[news.is_rejected]))
@@ -248,6 +257,7 @@ def _added_text(name: str, before: ClassModel | None, after: ClassModel, news: N
 
 
 def _dropped_text(model: ClassModel, dropped: NDArray[np.int64]) -> str:
-    names = [model.annotations[k].name for k in dropped.tolist()]
-    gone = "" if len(names) < model.n_exemplars else ", and with the last of them the class"
-    return f"{counted(len(names), 'exemplar')} of {model.class_name}{gone} ({enumeration(names)})"
+    annotations = [model.annotations[k] for k in dropped.tolist()]
+    gone = "" if len(annotations) < model.n_exemplars else ", and with the last of them the class"
+    number = counted_exemplars(len(annotations), sum(one.is_mirrored for one in annotations))
+    return f"{number} of {model.class_name}{gone} ({enumeration([one.name for one in annotations])})"

@@ -20,7 +20,7 @@ from eesvm.boxes import iou
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.tables.score_table import ScoreTable
 from eesvm.detector.box_regression import regress_boxes
-from eesvm.detector.class_calibration import JOINT, calibrate_class
+from eesvm.detector.class_calibration import CHANGED, JOINT, calibrate_class
 from eesvm.detector.class_training import CalibrationScores, SingleSVM, TrainedClass, fit_single, make_trainer
 from eesvm.detector.kept_windows import KeptWindows, with_hardest, with_windows
 from eesvm.detector.left_out import judged_windows
@@ -36,6 +36,7 @@ F32 = NDArray[np.float32]
 Rejected = Mapping[str, Sequence[tuple[str, Sequence[float]]]]  # image -> class and box of what was refused there
 
 _MOST_OTHERS = 50_000  # windows of other classes that a new class is trained against
+_LITTLE = 0.1  # share of exemplars that may come or go until images are left out again
 _OBJECT = 0.999  # IoU of a kept window with its object, from which on it is the object
 
 
@@ -168,7 +169,8 @@ def class_without(before: ClassModel, dropped: NDArray[np.int64], options: Detec
         annotations=tuple(before.annotations[number] for number in stay.tolist()),
     )
     left = replace(scores, table=scores.table.exemplars(stay), judged=judged)
-    return _calibrated(changed, left, None if before.read_kept is None else before.read_kept(), options, stay)
+    kept = None if before.read_kept is None else before.read_kept()
+    return _calibrated(changed, left, kept, options, len(dropped), stay)
 
 
 def _corrected(
@@ -187,15 +189,8 @@ def _corrected(
     is_changed, labels = overlaps > scores.overlaps, np.array(table.labels, dtype=np.int8)
     labels[is_changed & (overlaps >= calibration.positive_overlap)] = 1
     stays = ~is_changed | (labels == 1) | (overlaps <= calibration.negative_overlap)
-    left = replace(
-        scores,
-        table=replace(table, labels=labels).rows(stays),
-        boxes=scores.boxes[stays],
-        overlaps=overlaps[stays],
-        single=scores.single[stays],
-    )
-    hard = {name: getattr(kept, name)[is_hard] for name in ("hard", "hard_boxes", "hard_images")}
-    return replace(kept, rows=kept.rows[stays], **hard), left
+    relabelled = replace(scores, table=replace(table, labels=labels), overlaps=overlaps)
+    return _only(kept, relabelled, stays, is_hard)
 
 
 def _windows_of_others(
@@ -245,7 +240,8 @@ def _finished(
     )
     records = {record.image_id: record for record in windows.records}
     begun = replace(begun, annotations=(*annotations, *annotate_all(news.instances, records, problems, mirror)))
-    return _calibrated(begun, found, kept, options)
+    n_refused = len(np.unique(windows.image[news.is_rejected]))
+    return _calibrated(begun, found, kept, options, len(begun.annotations) - len(annotations) + n_refused)
 
 
 def _replaced(
@@ -257,9 +253,22 @@ def _replaced(
 ) -> tuple[KeptWindows, CalibrationScores]:
     """What is kept, without windows that come again: of an image that is added once more, the last word counts."""
     coming = _places(windows.image_ids[windows.image[rows]], windows.boxes[rows])
-    stays = ~np.isin(_places(np.asarray(scores.table.groups), scores.boxes), coming)
     harder = _places(windows.image_ids[windows.image[is_negative]], windows.boxes[is_negative])
-    is_hard = ~np.isin(_places(kept.hard_images, kept.hard_boxes), np.concatenate([coming, harder]))
+    groups, images = np.asarray(scores.table.groups), windows.image_ids
+    stays = ~_are_among(groups, scores.boxes, coming, images)
+    is_hard = ~_are_among(kept.hard_images, kept.hard_boxes, np.concatenate([coming, harder]), images)
+    return _only(kept, scores, stays, is_hard)
+
+
+def _only(
+    kept: KeptWindows, scores: CalibrationScores, stays: NDArray[np.bool_], is_hard: NDArray[np.bool_]
+) -> tuple[KeptWindows, CalibrationScores]:
+    """Some of the calibration windows and some of the hard negatives; large tables that lose nothing are not copied."""
+    if not is_hard.all():
+        hard = {name: getattr(kept, name)[is_hard] for name in ("hard", "hard_boxes", "hard_images")}
+        kept = replace(kept, **hard)
+    if stays.all():
+        return kept, scores
     left = replace(
         scores,
         table=scores.table.rows(stays),
@@ -267,8 +276,16 @@ def _replaced(
         overlaps=scores.overlaps[stays],
         single=scores.single[stays],
     )
-    hard = {name: getattr(kept, name)[is_hard] for name in ("hard", "hard_boxes", "hard_images")}
-    return replace(kept, rows=kept.rows[stays], **hard), left
+    return replace(kept, rows=kept.rows[stays]), left
+
+
+def _are_among(
+    images: NDArray[Any], boxes: NDArray[np.float64], places: NDArray[np.str_], of_images: NDArray[Any]
+) -> NDArray[np.bool_]:
+    """(n,) which windows have one of the places, all of which are in some images."""
+    found = np.isin(images, of_images)
+    found[found] = np.isin(_places(images[found], boxes[found]), places)
+    return found
 
 
 def _places(images: NDArray[Any], boxes: NDArray[np.float64]) -> NDArray[np.str_]:
@@ -327,9 +344,16 @@ def _calibrated(
     scores: CalibrationScores,
     kept: KeptWindows | None,
     options: DetectorOptions,
+    n_changed: int,
     stay: NDArray[np.int64] | None = None,
 ) -> ClassModel:
-    """The class with calibrators fitted to its scores; `stay` are the exemplars of before that are still there."""
+    """The class with calibrators fitted to its scores; `stay` are the exemplars of before that are still there.
+
+    What images left out have said stands until a tenth of the exemplars has changed, hard negatives included.
+    """
+    n_changed += changed.facts.get(CHANGED, 0)
+    is_little = n_changed <= _LITTLE * changed.n_exemplars
+    known = {name: one.left_out_ for name, one in changed.calibrators.items() if hasattr(one, "left_out_")}
     joint, start = changed.calibrators.get(JOINT), None
     if isinstance(joint, JointCalibrator) and options.calibration.method == "exact":
         old = joint.thresholds_ if stay is None else joint.thresholds_[stay]
@@ -342,10 +366,13 @@ def _calibrated(
         random_state=options.random_state,
         n_jobs=options.n_jobs,
         start=start,
+        known=known if is_little else None,
     )
     table = scores.table
     counts = {"n_positives": table.n_positives, "n_negatives": table.n_rows - table.n_positives}
-    facts = {name: value for name, value in changed.facts.items() if name != "separability"}
+    facts = {name: value for name, value in changed.facts.items() if name not in ("separability", CHANGED)}
+    if known and is_little and n_changed:
+        facts[CHANGED] = n_changed
     return replace(
         changed,
         calibrators=calibrators,

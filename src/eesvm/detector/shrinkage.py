@@ -64,8 +64,12 @@ def shrink(
     """A fitted calibrator drawn together as far as images left out support it, or to a given strength."""
     strengths = STRENGTHS if strength is None else (strength,)
     found = left_out(scores, fit, detection, strengths, min_recall, random_state)
-    scales = own_scales(calibrator, highest_elsewhere(scores))
-    return ShrunkenCalibrator.of(scales, found.chosen, found.link), found
+    return shrunken_as(calibrator, scores, found), found
+
+
+def shrunken_as(calibrator: ScoreCalibrator, scores: CalibrationScores, found: LeftOut) -> ShrunkenCalibrator:
+    """A fitted calibrator drawn together as images left out have said."""
+    return ShrunkenCalibrator.of(own_scales(calibrator, highest_elsewhere(scores)), found.chosen, found.link)
 
 
 def left_out(

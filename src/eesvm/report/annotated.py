@@ -1,7 +1,8 @@
 """An image with what was found in it, as `eesvm detect --draw` writes it.
 
-In: an RGB image and its detections. Out: the image with a frame around each, in the colour of its class, and above it
-class, score and the training object that won. Better detections are drawn over worse ones.
+In: an RGB image and its detections. Out: the image with a frame around each, in the colour of its class, the mask that
+it inherits, refined by the image, and above it class, score and the training object that won. Better detections are
+drawn over worse ones.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.extras import optional_module
-from eesvm.report.transfer_pictures import text_font
-from eesvm.structures import Detections, ExemplarAnnotation
+from eesvm._support.validation import InputError
+from eesvm.report.transfer_pictures import draw_outline, text_font
+from eesvm.structures import Box, Detection, Detections, ExemplarAnnotation
+from eesvm.transfer.detections import hand_on_refined
+from eesvm.transfer.refinement import Means
 from eesvm.transfer.target import check_image
 
 # Colour-blind safe (Okabe and Ito), the ones that stand out on photographs first.
 _COLOURS = ("#e69f00", "#56b4e9", "#009e73", "#f0e442", "#d55e00", "#cc79a7", "#0072b2")
 _DARK = ("#009e73", "#d55e00", "#0072b2")  # text on them is white
+_VEIL = 0.25  # of its colour, over the pixels of a mask
 
 
 def annotated(
@@ -26,6 +31,7 @@ def annotated(
     found: Detections,
     exemplars: Sequence[ExemplarAnnotation] = (),
     classes: Sequence[str] = (),
+    means: Means | None = None,
 ) -> NDArray[np.uint8]:
     """The image with its detections.
 
@@ -33,30 +39,60 @@ def annotated(
     ----------
     image : (h, w, 3) uint8, RGB.
     found : its detections.
-    exemplars : all of the model, to name the winners. Default: they are not named.
+    exemplars : all of the model, to name the winners and for their masks. Default: they are not named.
     classes : of the model, so that a class has one colour in all images. Default: those that were found.
+    means : from `mean_masks` of these exemplars, once for all images.
 
     Returns
     -------
     ndarray : an RGB picture of the same size, uint8.
     """
     pixels = check_image(image)
-    picture = optional_module("PIL.Image").fromarray(np.ascontiguousarray(pixels))
-    pen = optional_module("PIL.ImageDraw").Draw(picture)
     height, width = pixels.shape[:2]
     thickness, size = max(2, min(height, width) // 200), max(10, min(height, width) // 32)
-    font = text_font(size)
     names = list(classes or sorted(set(found.class_names.tolist())))
-    for one in reversed(list(found)):
-        colour = _COLOURS[names.index(one.class_name) % len(_COLOURS)] if one.class_name in names else _COLOURS[0]
+    worst_first = [(one, _winner(one, exemplars), _colour(one.class_name, names)) for one in reversed(list(found))]
+    tinted = np.array(pixels)
+    for one, winner, colour in worst_first:
+        if winner is not None:
+            _tint(tinted, _mask(winner, one.box, pixels, means), colour, thickness)
+    picture = optional_module("PIL.Image").fromarray(tinted)
+    pen = optional_module("PIL.ImageDraw").Draw(picture)
+    font = text_font(size)
+    for one, winner, colour in worst_first:
         x1, y1, x2, y2 = np.clip(one.box, 0, [width - 1, height - 1, width - 1, height - 1]).tolist()
         pen.rectangle((x1, y1, max(x1, x2 - 1), max(y1, y2 - 1)), outline=colour, width=thickness)
-        text = f"{one.class_name} {one.score:.2f}"
-        if 0 <= one.exemplar < len(exemplars):
-            winner = exemplars[one.exemplar]
-            text += f"  {winner.image_id}, object {winner.index + 1}"
+        text = f"{one.class_name} {one.score:.2f}" + ("" if winner is None else f"  {winner.name}")
         wide, high = font.getlength(text) + 6, size + 6
         left, top = max(0.0, min(x1, width - wide)), y1 - high if y1 >= high else y1
         pen.rectangle((left, top, left + wide, top + high), fill=colour)
         pen.text((left + 3, top + 2), text, fill="white" if colour in _DARK else "black", font=font)
     return np.asarray(picture)
+
+
+def _winner(one: Detection, exemplars: Sequence[ExemplarAnnotation]) -> ExemplarAnnotation | None:
+    return exemplars[one.exemplar] if 0 <= one.exemplar < len(exemplars) else None
+
+
+def _colour(class_name: str, names: Sequence[str]) -> str:
+    return _COLOURS[names.index(class_name) % len(_COLOURS)] if class_name in names else _COLOURS[0]
+
+
+def _mask(
+    winner: ExemplarAnnotation, box: Box, pixels: NDArray[np.uint8], means: Means | None
+) -> NDArray[np.bool_] | None:
+    """(h, w) pixels of the mask that files have, too; None where there is no mask, or one that does not fit."""
+    try:
+        handed = hand_on_refined(winner, box, pixels, means)
+    except InputError:
+        return None
+    return None if handed.mask is None else handed.whole_mask()
+
+
+def _tint(picture: NDArray[np.uint8], mask: NDArray[np.bool_] | None, colour: str, thickness: int) -> None:
+    """Draw a mask into the picture: its outline, and a veil inside."""
+    if mask is None:
+        return
+    red, green, blue = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
+    picture[mask] = np.rint((1 - _VEIL) * picture[mask] + _VEIL * np.array([red, green, blue])).astype(np.uint8)
+    draw_outline(picture, mask, (red, green, blue), thickness)

@@ -53,6 +53,15 @@ class Scene:
 
 
 @dataclass(frozen=True)
+class Mask:
+    """The outline of a mask in an image."""
+
+    outline: str  # an SVG path in a box of `outline_size`
+    outline_size: tuple[int, int]
+    place: BoxTuple  # where that box lies in the image
+
+
+@dataclass(frozen=True)
 class ShownDetection:
     """A detection that the page shows."""
 
@@ -66,6 +75,7 @@ class ShownDetection:
     object: int | None = None  # of the scene: what it hits, or what its error is about
     is_surest: bool = False  # whether it is one of the N surest of its class, which has N objects
     is_own_image: bool = False  # whether its exemplar is an object of the same image
+    mask: Mask | None = None  # that it inherits, refined by the image
 
 
 @dataclass(frozen=True)

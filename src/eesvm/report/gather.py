@@ -25,10 +25,11 @@ from eesvm.report import texts
 from eesvm.report.data import RIGHT, Class, Exemplar, Image, ReportData, Section
 from eesvm.report.exemplars import ClassPart, class_part
 from eesvm.report.pictures import fitted_jpeg, share
-from eesvm.report.scenes import Scenes, choose_detections
+from eesvm.report.scenes import Pixels, Scenes, choose_detections, with_masks
 from eesvm.report.truth import Judgement, error_count, judge, thinned_curve
 from eesvm.structures import Dataset, Detections, ExemplarAnnotation, Problem
 from eesvm.transfer.detections import check_winners
+from eesvm.transfer.refinement import mean_masks
 
 EXEMPLAR_BYTES = 3_000_000  # of all their pictures; in base 64 they take a third more
 _MOST_MISSED = 300
@@ -78,7 +79,13 @@ def gather(
         for found, row in choose_detections(detections, max_detections)
     ]
     missed = () if judgement is None else scenes.missed(judgement, class_ids, _MOST_MISSED)
-    embedded = scenes.embed(images, unreadable, None if progress is None else partial(progress, "pictures"))
+
+    means = mean_masks(exemplars)
+
+    def look(scene: int, pixels: Pixels) -> None:
+        shown[:] = with_masks(shown, scene, pixels, exemplars, means)
+
+    embedded = scenes.embed(images, unreadable, None if progress is None else partial(progress, "pictures"), look)
     data = ReportData(
         title=title or texts.title(list(class_ids)),
         headline="",

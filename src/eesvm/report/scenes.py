@@ -1,6 +1,7 @@
 """The detections and missed objects that the page shows, and the images they lie in, each held once.
 
-In: detections, verdicts, and the records of a dataset. Out: `ShownDetection`s, `Missed` objects, `Scene`s, the images.
+In: detections, verdicts, and the records of a dataset. Out: `ShownDetection`s with the masks that they inherit,
+`Missed` objects, `Scene`s, the images.
 Of more detections than wanted the surest of each class stay, as far as possible equally many of each.
 Not here: judging (`truth`).
 """
@@ -8,17 +9,26 @@ Not here: judging (`truth`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError
-from eesvm.datasets.problems import reason, skip
-from eesvm.report.data import UNJUDGED, BoxTuple, Image, Missed, Object, Scene, ShownDetection
+from eesvm.images.outlines import outline
+from eesvm.images.warping import Edges, covered_share
+from eesvm.report.data import UNJUDGED, BoxTuple, Image, Mask, Missed, Object, Scene, ShownDetection
 from eesvm.report.pictures import fitted_jpeg, share
 from eesvm.report.truth import Judgement, Verdict
-from eesvm.structures import Dataset, Detection, Detections, ExemplarAnnotation, ImageRecord, Problem
+from eesvm.structures import Dataset, Detection, Detections, ExemplarAnnotation, Problem
+from eesvm.transfer.detections import hand_on_refined, pixels_of
+from eesvm.transfer.refinement import Means
+from eesvm.transfer.target import HALF
 
 SCENE_BYTES = 9_000_000  # of all images together; in base 64 they take a third more
+_OUTLINE_SIDE = 96  # pixels that the longer side of a mask may have when it is outlined
+
+Pixels = NDArray[np.uint8]
 
 Progress = Callable[[int, int], object]  # how much is done, and of how much
 
@@ -92,14 +102,26 @@ class Scenes:
         return tuple(found)
 
     def embed(
-        self, images: list[Image], problems: list[Problem], progress: Progress | None = None
+        self,
+        images: list[Image],
+        problems: list[Problem],
+        progress: Progress | None = None,
+        look: Callable[[int, Pixels], object] | None = None,
     ) -> tuple[Scene, ...]:
-        """All scenes; their images are appended to `images`, those that cannot be read are problems."""
+        """All scenes; their images are appended to `images`, those that cannot be read are problems.
+
+        Parameters
+        ----------
+        look : called with the number of each scene and its image, which is read once.
+        """
         scenes = []
         most_bytes = share(SCENE_BYTES, len(self._numbers))
         for done, image_id in enumerate(self._numbers, start=1):
             record = self._records[image_id]
-            image = _embedded(record, most_bytes, problems)
+            pixels = pixels_of(record, problems)
+            image = None if pixels is None else fitted_jpeg(pixels, most_bytes)
+            if look is not None and pixels is not None:
+                look(done - 1, pixels)
             objects = tuple(
                 Object(each.class_name, _box(each.box), not (each.is_difficult or each.is_crowd))
                 for each in record.instances
@@ -111,12 +133,37 @@ class Scenes:
         return tuple(scenes)
 
 
-def _embedded(record: ImageRecord, most_bytes: int, problems: list[Problem]) -> Image | None:
+def with_masks(
+    shown: Sequence[ShownDetection],
+    scene: int,
+    pixels: Pixels,
+    exemplars: Sequence[ExemplarAnnotation],
+    means: Means | None = None,
+) -> list[ShownDetection]:
+    """The detections, those of one scene with the masks that they inherit."""
+    return [
+        replace(one, mask=_mask(exemplars[one.exemplar], one.box, pixels, means))
+        if one.scene == scene and one.exemplar is not None
+        else one
+        for one in shown
+    ]
+
+
+def _mask(exemplar: ExemplarAnnotation, box: BoxTuple, pixels: Pixels, means: Means | None) -> Mask | None:
+    """What files have of it, too; None where there is no mask, or one that does not fit."""
     try:
-        return fitted_jpeg(record.read(), most_bytes)
-    except (InputError, OSError, ValueError, MemoryError) as error:
-        skip(Problem(record.path or record.image_id, reason(error), kind="image"), problems, strict=False)
+        handed = hand_on_refined(exemplar, box, pixels, means)
+    except InputError:
         return None
+    if handed.mask is None or not handed.mask.any():
+        return None
+    height, width = handed.mask.shape
+    factor = min(1.0, _OUTLINE_SIDE / max(height, width))
+    rows, columns = (max(1, round(side * factor)) for side in (height, width))
+    edges = Edges(np.linspace(0, width, columns + 1), np.linspace(0, height, rows + 1))
+    x, y = handed.offset
+    path = outline(covered_share(handed.mask, edges) >= HALF)
+    return Mask(path, (2 * columns, 2 * rows), _box((x, y, x + width, y + height))) if path else None
 
 
 def _box(box: Sequence[float] | np.ndarray) -> BoxTuple:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from eesvm._support.amounts import amount, counted, enumeration, rounded_percent
+from eesvm._support.amounts import amount, counted, counted_exemplars, enumeration, rounded_percent
 from eesvm.detector.class_calibration import JOINT, JOINT_SIGMOID
 from eesvm.report.data import REDUNDANT, Fact, ReportData
 from eesvm.report.truth import IOU, Judgement, known_classes
@@ -24,7 +24,8 @@ def title(class_names: Sequence[str]) -> str:
 def headline(inputs: Mapping[str, Any], data: ReportData, dataset: Dataset, judgement: Judgement | None) -> str:
     """Two sentences: what was trained on what, and how well it detects."""
     n_classes = sum(each.n_exemplars > 0 for each in data.classes)
-    learned = counted(len(data.exemplars), "exemplar") + f" of {counted(n_classes, 'class', 'classes')}"
+    n_mirrored = sum(each.is_mirrored for each in data.exemplars)
+    learned = counted_exemplars(len(data.exemplars), n_mirrored) + f" of {counted(n_classes, 'class', 'classes')}"
     if "name" in inputs and "n_images" in inputs:
         learned += f" were trained on {counted(int(inputs['n_images']), 'image')} of {inputs['name']}"
     found = f"in {counted(len(dataset), 'image')} of {dataset.name} they made {counted(data.n_detections, 'detection')}"

@@ -1,9 +1,9 @@
 """Pictures of annotation transfer: exemplars laid over what they won (figure 7 of the paper), panels and grids.
 
 In: RGB images, boxes of detections, annotations of exemplars. Out: RGB arrays, which `images.write_image` writes.
-A detection is framed in green, the exemplar superimposed on it is outlined in yellow: along its mask, or its box where
-it has no mask. `superimposed` shows it in its image, `panel` beside the exemplar and the transferred mask, `grid` many.
-Texts below pictures may have several lines; lines that are too long for their column are broken.
+A detection is framed in green, the exemplar superimposed on it is outlined in yellow: along the mask that the detection
+inherits, or its box where there is no mask. `superimposed` shows it in its image, `panel` beside the exemplar and the
+transferred mask, `grid` many. Texts below pictures may have several lines; lines too long for their column are broken.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def superimposed(
     context: float | None = 0.25,
     height: int | None = 320,
     is_mirrored: bool = False,
+    transferred: TransferredAnnotation | None = None,
 ) -> _Picture:
     """The image around a detection with the exemplar that won it laid over it.
 
@@ -55,6 +56,8 @@ def superimposed(
     context : how much of the image is shown around the box, in sides of the box; None shows the whole image.
     height : of the result in pixels; None leaves the pixels as they are.
     is_mirrored : the exemplar won as its mirror image.
+    transferred : what the detection inherits in the whole image: the outline is then that of its mask, such as a
+        refined one. Default: of the exemplar's mask, as it is laid over the detection.
 
     Returns
     -------
@@ -76,11 +79,15 @@ def superimposed(
         view[is_shown] = np.rint(mixed).astype(np.uint8)[is_shown]
     thickness = _thickness(canvas)
     _frame(canvas, scene.box, GREEN, thickness)
-    if handed.mask is None:
+    outlined = handed.mask
+    if transferred is not None and transferred.mask is not None:
+        whole = scene.mask_here(transferred.mask, transferred.offset)
+        outlined = whole[inside.y1 : inside.y2, inside.x1 : inside.x2]
+    if outlined is None:
         _frame(canvas, _shrunk(scene.box, thickness + 1), YELLOW, thickness)
     else:
         # Within the frame, so that neither hides the other where the mask fills the box.
-        _outline(view, is_shown & ~_rim(is_shown.shape, thickness), YELLOW, thickness)
+        draw_outline(view, outlined & ~_rim(outlined.shape, thickness), YELLOW, thickness)
     return canvas
 
 
@@ -235,7 +242,7 @@ def _transferred_picture(scene: _Scene, handed: TransferredAnnotation) -> _Pictu
         mask = scene.mask_here(handed.mask, handed.offset)
         picture[~mask] = _blend(picture, _WHITE, 0.65)[~mask]
         picture[mask] = _blend(picture, YELLOW, 0.2)[mask]
-        _outline(picture, mask, YELLOW, thickness)
+        draw_outline(picture, mask, YELLOW, thickness)
     _frame(picture, scene.box, GREEN, thickness)
     for part in handed.parts:
         _frame(picture, scene.box_here(part.box), PINK, thickness)
@@ -261,7 +268,7 @@ def _exemplar_picture(annotation: ExemplarAnnotation, height: int) -> _Picture:
         _frame(picture, np.array([0.0, 0.0, width, height]), YELLOW, thickness)
     else:
         edges = Edges(np.linspace(0, n_columns, width + 1), np.linspace(0, n_rows, height + 1))
-        _outline(picture, covered_share(annotation.mask, edges) >= HALF, YELLOW, thickness)
+        draw_outline(picture, covered_share(annotation.mask, edges) >= HALF, YELLOW, thickness)
     return picture
 
 
@@ -317,8 +324,16 @@ def _rim(shape: tuple[int, ...], thickness: int) -> NDArray[np.bool_]:
     return rim
 
 
-def _outline(picture: _Picture, mask: NDArray[np.bool_], colour: tuple[int, int, int], thickness: int) -> None:
-    """Draw the inner rim of a mask into the picture; where the mask ends at the picture's border there is a rim too."""
+def draw_outline(picture: _Picture, mask: NDArray[np.bool_], colour: tuple[int, int, int], thickness: int) -> None:
+    """Draw the inner rim of a mask into the picture; where the mask ends at the picture's border there is a rim too.
+
+    Parameters
+    ----------
+    picture : (h, w, 3) uint8, RGB, which is changed.
+    mask : (h, w) bool.
+    colour : red, green and blue.
+    thickness : of the rim, in pixels.
+    """
     inner = np.pad(mask, 1)
     for _ in range(thickness):
         core = inner[1:-1, 1:-1]

@@ -169,7 +169,7 @@ def _small(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
 
 def _as_png(picture: NDArray[np.uint8]) -> bytes:
     stream = io.BytesIO()
-    optional_module("PIL.Image").fromarray(picture).save(stream, format="PNG")
+    optional_module("PIL.Image").fromarray(picture).save(stream, format="PNG", compress_level=2)
     return stream.getvalue()
 
 

@@ -30,7 +30,7 @@ from eesvm.transfer.quality import (
     random_choice,
     transfer_quality,
 )
-from eesvm.transfer.refinement import refine
+from eesvm.transfer.refinement import Means, refine
 from eesvm.transfer.target import Target
 
 WINNER = "winning exemplar"
@@ -104,7 +104,10 @@ def choose_detections(
 
 
 def hand_on(
-    exemplars: Sequence[ExemplarAnnotation], image: ImageDetections, pixels: NDArray[np.uint8] | None = None
+    exemplars: Sequence[ExemplarAnnotation],
+    image: ImageDetections,
+    pixels: NDArray[np.uint8] | None = None,
+    means: Means | None = None,
 ) -> tuple[TransferredAnnotation, ...]:
     """What each detection of an image inherits from those who speak for it.
 
@@ -113,6 +116,7 @@ def hand_on(
     exemplars : all of the model.
     image : its detections, and who speaks for them.
     pixels : (height, width, 3) uint8, RGB, of the image: masks are then refined by it. Default: they are as warped.
+    means : from `refinement.mean_masks` of all exemplars, once for all images: the class then has a say in refinement.
     """
     size = (image.record.width, image.record.height)
     handed = []
@@ -120,8 +124,24 @@ def hand_on(
         speaking = [exemplars[each] for each in voters]
         is_vote = len(speaking) > 1
         one = transfer_consensus(speaking, weights, box, size) if is_vote else transfer(speaking[0], box, size)
-        handed.append(one if pixels is None else refine(one, speaking, pixels, weights))
+        handed.append(one if pixels is None else refine(one, speaking, pixels, weights, means=means))
     return tuple(handed)
+
+
+def hand_on_refined(
+    exemplar: ExemplarAnnotation, box: ArrayLike, pixels: NDArray[np.uint8], means: Means | None = None
+) -> TransferredAnnotation:
+    """What one detection inherits from one exemplar, its mask refined by the image: what pictures and files show.
+
+    Parameters
+    ----------
+    exemplar : that won it.
+    box : of the detection, half-open xyxy; it must overlap the image.
+    pixels : (height, width, 3) uint8, RGB, of the image.
+    means : from `refinement.mean_masks` of all exemplars of the model.
+    """
+    handed = transfer(exemplar, box, (pixels.shape[1], pixels.shape[0]))
+    return refine(handed, [exemplar], pixels, means=means)
 
 
 def measure_transfer(

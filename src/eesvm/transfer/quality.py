@@ -24,6 +24,7 @@ from eesvm._support.validation import InputError, check_number
 from eesvm.metrics import Interval
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance
 from eesvm.transfer.measures import MASK_IOU, PART_IOU, PARTS_FOUND, POSE, Draw, Judge, Truth, candidates, read_truth
+from eesvm.transfer.refinement import mean_masks
 
 WHOLE_BOX = "whole box as mask"
 BEST_EXEMPLAR = "best exemplar"
@@ -256,6 +257,7 @@ def transfer_quality(
     values: dict[_Key, NDArray[np.float64]] = {}
     used: dict[str, set[int]] = {name: set() for name in names}
     truth: Truth | None = None
+    means = mean_masks(annotations) if any(isinstance(choice, Refined) for choice in choices.values()) else None
     for i, instance in enumerate(instances):
         if progress is not None:
             progress(i, n)
@@ -264,7 +266,7 @@ def transfer_quality(
         if truth is None or truth.instance is not instance:  # detections of one object follow each other
             truth = read_truth(instance)
         read = None if read_image is None else partial(read_image, i)
-        judge = Judge(annotations, table[i], image_sizes[i], truth, keys, read)
+        judge = Judge(annotations, table[i], image_sizes[i], truth, keys, read, means)
         for name in names:
             draws = [judge.best()] if name == BEST_EXEMPLAR else [] if name == WHOLE_BOX else drawn[name][i]
             results = [judge.whole_box()] if name == WHOLE_BOX else [judge.measures(draw) for draw in draws]

@@ -1,6 +1,7 @@
 """Masks that follow the photograph: what exemplars hand on, moved to where the image has its edges.
 
-In: an annotation that was handed on, the exemplars that did, and the image. Out: the same with another mask. The
+In: an annotation that was handed on, the exemplars that did, what the masks of their class have in common
+(`mean_masks`), and the image. Out: the same with another mask. The
 surroundings of the box are made small and cut into regions of one colour by the graph segmentation that selective
 search begins with. Each region has a price for being left out and one for being taken: how sure the exemplars are of
 its pixels, and how often its colour is inside of what they say and how often outside. Parting neighbours of like colour
@@ -10,7 +11,8 @@ are then counted again inside and outside of it. No network, and nothing that wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -23,10 +25,10 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError
 from eesvm.images.masks import check_mask
-from eesvm.images.warping import PixelRange, pixels_touched
+from eesvm.images.warping import PixelRange, pixels_touched, source_edges
 from eesvm.structures import Box, ExemplarAnnotation
 from eesvm.transfer.inheritance import TransferredAnnotation, check_voters
-from eesvm.transfer.target import Target, check_image
+from eesvm.transfer.target import Target, check_image, check_piece
 from eesvm.windows.selective_search.colours import colour_planes
 from eesvm.windows.selective_search.segmentation import segmentation, sorted_edges
 from eesvm.windows.selective_search.shrinking import shrunk
@@ -38,23 +40,47 @@ _Indices = NDArray[np.int64]
 
 
 class Settings(NamedTuple):
-    """Numbers of the refinement; chosen by hand, not fitted to any dataset."""
+    """Numbers of the refinement, chosen by hand; margin, exemplars and class_share by 160 masks of PASCAL VOC."""
 
     side: int = 160  # of the small picture, in pixels
-    margin: float = 0.15  # of the surroundings, in sides of the box
+    margin: float = 0.3  # of the surroundings, in sides of the box
     scale: int = 30  # of the segmentation, see `segmentation`
     least_region: int = 20  # pixels
     blur: float = 0.05  # of what the exemplars say, in sides of the box
     colour: float = 12.0  # distance of colours, in grey levels, that are still much the same
     doubt: float = 0.05  # no share counts as nearer to 0 or 1
     smoothing: float = 4.0  # pixels of all colours that are added to each
-    exemplars: float = 1.0  # weight of what they say, beside that of colours
+    exemplars: float = 0.6  # weight of what they say, beside that of colours
     border: float = 1.0  # price of a pixel of border between regions of one colour
+    class_share: float = 0.6  # of what is said, by all exemplars of the class together, where they are given
     rounds: int = 2
     is_kept_inside: bool = True
 
 
 SETTINGS = Settings()
+
+Means = Mapping[str, _Floats]  # by class: (n, n) in what share of its masks each place of the box is
+
+_MEAN_SIDE = 32  # places of a mean mask, each way
+
+
+def mean_masks(annotations: Iterable[ExemplarAnnotation]) -> dict[str, _Floats]:
+    """What the masks of each class have in common, box onto box; classes without a mask are absent.
+
+    Parameters
+    ----------
+    annotations : of all exemplars of a model. Masks that do not fit their box are left out.
+    """
+    target = Target.of((0, 0, _MEAN_SIDE, _MEAN_SIDE), (_MEAN_SIDE, _MEAN_SIDE))
+    sums: dict[str, tuple[_Floats, int]] = {}
+    for one in annotations:
+        if one.mask is None or not np.any(one.mask):
+            continue
+        with suppress(InputError):
+            share = target.share(one, check_piece(one, check_mask(one.mask), "mask"))
+            total, n = sums.get(one.class_name, (np.zeros_like(share), 0))
+            sums[one.class_name] = total + share, n + 1
+    return {name: total / n for name, (total, n) in sums.items()}
 
 
 def refine(
@@ -63,6 +89,7 @@ def refine(
     image: NDArray[np.uint8],
     weights: ArrayLike | None = None,
     settings: Settings = SETTINGS,
+    means: Means | None = None,
 ) -> TransferredAnnotation:
     """What was handed on, with a mask that follows the image.
 
@@ -76,6 +103,7 @@ def refine(
     image : (height, width, 3) uint8, RGB: the whole image of the detection.
     weights : (k,) of their votes, as `transfer_consensus` got them; None weighs them alike.
     settings : numbers of the refinement.
+    means : from `mean_masks`: half of what is said about a pixel is then the word of the whole class.
     """
     pixels = check_image(image)
     if pixels.shape[1::-1] != handed.image_size:
@@ -85,7 +113,8 @@ def refine(
         return handed
     place = _surroundings(handed.box, handed.image_size, settings.margin)
     small = shrunk(pixels[place.y1 : place.y2, place.x1 : place.x2], settings.side)
-    shares = _shares(check_voters(annotations, weights), handed.box, place, small.shape[:2])
+    mean = None if means is None else means.get(handed.class_name)
+    shares = _shares(check_voters(annotations, weights), handed.box, place, small.shape[:2], mean, settings.class_share)
     if not shares.any():
         return handed
     own = pixels_touched(handed.box, *handed.image_size)
@@ -178,9 +207,14 @@ def _surroundings(box: Box, image_size: tuple[int, int], margin: float) -> Pixel
 
 
 def _shares(
-    voters: Sequence[tuple[ExemplarAnnotation, float]], box: Box, place: PixelRange, shape: tuple[int, ...]
+    voters: Sequence[tuple[ExemplarAnnotation, float]],
+    box: Box,
+    place: PixelRange,
+    shape: tuple[int, ...],
+    mean: _Floats | None,
+    class_share: float,
 ) -> _Floats:
-    """How much of each small pixel is in the masks of the exemplars, weighted; 0 outside of the box."""
+    """How much of each small pixel is in masks of the exemplars, weighted, and of the class; 0 outside of the box."""
     height, width = shape
     factors = np.array([width / (place.x2 - place.x1), height / (place.y2 - place.y1)] * 2)
     target = Target.of((box - np.array([place.x1, place.y1] * 2)) * factors, (width, height))
@@ -189,6 +223,13 @@ def _shares(
     shares = np.zeros(shape)
     x1, y1, x2, y2 = target.pixels
     shares[y1:y2, x1:x2] = inside / sum(weight for _, weight in known)
+    if mean is not None:
+        columns, rows = source_edges(target.pixels, target.box, np.array([0, 0, *mean.shape[::-1]], dtype=np.float64))
+        near = [
+            np.clip((e[1:] + e[:-1]) / 2, 0, n - 1).astype(np.intp)
+            for e, n in zip((rows, columns), mean.shape, strict=True)
+        ]
+        shares[y1:y2, x1:x2] = (1 - class_share) * shares[y1:y2, x1:x2] + class_share * mean[np.ix_(*near)]
     return shares
 
 

@@ -147,7 +147,7 @@ function detectionDialog(detection) {
     layers.others ? otherNodes(detection.scene, detection) : [],
     layers.objects ? objectNodes(scene) : [],
     layers.laid && exemplar ? laidOver(exemplar, detection.box) : [],
-    layers.handed && exemplar ? handedNodes(exemplar, detection.box, scene.width / 110) : [],
+    layers.handed && exemplar ? handedNodes(exemplar, detection.box, scene.width / 110, detection.mask) : [],
     boxNode(detection.box, KINDS[detection.kind].tone),
   ], detectionLabel(detection), true);
   const switches = [

@@ -9,14 +9,15 @@ function boxNode(box, style) {
   return [s("rect", { class: "casing", ...place }), s("rect", { class: `box ${style}`, ...place })];
 }
 
-// What an exemplar transfers to a box: outline of the mask, parts, keypoints.
-function handedNodes(exemplar, box, radius) {
+// What an exemplar transfers to a box: outline of the mask, parts, keypoints. The mask may be one that follows the image.
+function handedNodes(exemplar, box, radius, mask = null) {
   const [x1, y1, x2, y2] = box;
   const width = x2 - x1;
   const height = y2 - y1;
   const nodes = [];
-  if (exemplar.outline) {
-    const shape = { d: exemplar.outline, transform: outlineTransform(exemplar, box) };
+  const outlined = mask ?? exemplar;
+  if (outlined.outline) {
+    const shape = { d: outlined.outline, transform: outlineTransform(outlined, mask ? mask.place : box) };
     nodes.push(s("path", { class: "mask casing", ...shape }), s("path", { class: "mask", ...shape }));
   }
   for (const [name, [left, top, right, bottom]] of exemplar.parts) {
@@ -29,8 +30,8 @@ function handedNodes(exemplar, box, radius) {
   return nodes;
 }
 
-function outlineTransform(exemplar, [x1, y1, x2, y2]) {
-  const [width, height] = exemplar.outline_size;
+function outlineTransform(outlined, [x1, y1, x2, y2]) {
+  const [width, height] = outlined.outline_size;
   return `translate(${x1} ${y1}) scale(${(x2 - x1) / width} ${(y2 - y1) / height})`;
 }
 
@@ -86,7 +87,7 @@ function detectionShot(detection) {
   const exemplar = detection.exemplar === null ? null : data.exemplars[detection.exemplar];
   const view = around(scene, detection.box);
   const nodes = [
-    exemplar ? handedNodes(exemplar, detection.box, view[2] / 70) : [],
+    exemplar ? handedNodes(exemplar, detection.box, view[2] / 70, detection.mask) : [],
     boxNode(detection.box, KINDS[detection.kind].tone),
   ];
   return sceneShot(scene, view, nodes, detectionLabel(detection));

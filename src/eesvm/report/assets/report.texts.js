@@ -2,8 +2,8 @@
 
 const TEXTS = {
   detections:
-    "Each detection beside the training object that it looks like. Yellow is the outline, pink are the parts that this " +
-    "object transfers.",
+    "Each detection beside the training object that it looks like. Yellow is the mask that this object transfers, moved " +
+    "to the edges of the image, pink are its parts.",
   frames: " Green frames are right, orange ones wrong.",
   missed:
     "Objects that no detection has found, however low its score. Found means: a detection of the class overlaps it by an " +

@@ -40,15 +40,14 @@ from eesvm.images.files import MAX_PIXELS, ImageError, image_size, read_image
 from eesvm.images.masks import mask_to_rle
 from eesvm.report.serving.floors import FloorTable
 from eesvm.structures import ExemplarAnnotation, ImageRecord, Problem
-from eesvm.transfer.inheritance import transfer
-from eesvm.transfer.refinement import refine
+from eesvm.transfer.detections import hand_on_refined
+from eesvm.transfer.refinement import Means, mean_masks
 
 Pixels = NDArray[np.uint8]
 
 _logger = logging.getLogger("eesvm")
 
 _FRAME = 1000  # longest side of the frame that masks are in, in pixels
-_REFINED = 20  # detections, the best first, whose masks follow the image: each takes some milliseconds
 _PREVIEW = 1600  # longest side of the picture that goes back, in pixels
 _LONGEST_LABEL, _MOST_LABELS = 120, 24  # of the metadata of an exemplar
 _THUMBNAIL = 192  # longest side of a drawing that stands for a missing picture
@@ -83,6 +82,7 @@ class Inference:
         self.max_pixels = min(max_pixels, MAX_PIXELS)
         self._models = detector.models_
         self._exemplars = detector.exemplars_
+        self._means = mean_masks(self._exemplars)
         self._descriptor = detector.descriptor_
         self._ensemble = Ensemble(self._models, self.calibrator, self._options)
         self._weights = np.concatenate([model.exemplars.coef_ for model in self._models])
@@ -100,6 +100,7 @@ class Inference:
         return {
             "classes": [{"name": model.class_name, "n_exemplars": model.n_exemplars} for model in self._models],
             "n_exemplars": len(self._exemplars),
+            "n_mirrored": sum(one.is_mirrored for one in self._exemplars),
             "calibrator": self.calibrator,
             "score": {"kind": kind, "start": start},
             "max_pixels": self.max_pixels,
@@ -146,10 +147,7 @@ class Inference:
         candidates = self._candidates(boxes, descriptors, table)
         standing = _standing(candidates, self._options.detection)
         small = _shrunk(pixels, _FRAME)
-        detections = [
-            self._detection(candidates, row, places, (width, height), small if rank < _REFINED else None)
-            for rank, (row, places) in enumerate(standing)
-        ]
+        detections = [self._detection(candidates, row, places, (width, height), small) for row, places in standing]
         winners = sorted({one["exemplar"] for one in detections if one["exemplar"] is not None})
         answer = {
             "width": width,
@@ -205,7 +203,7 @@ class Inference:
         row: int,
         places: Sequence[int],
         size: tuple[int, int],
-        pixels: Pixels | None,
+        pixels: Pixels,
     ) -> dict[str, Any]:
         winner, box = int(candidates.winners[row]), candidates.boxes[row]
         return {
@@ -215,7 +213,7 @@ class Inference:
             "exemplar": winner if winner >= 0 else None,
             "without_floor": -1 in places,
             "at_floors": [place for place in places if place >= 0],
-            **(_handed(self._exemplars[winner], box, size, pixels) if winner >= 0 else _handed_nothing()),
+            **(_handed(self._exemplars[winner], box, size, pixels, self._means) if winner >= 0 else _handed_nothing()),
         }
 
 
@@ -247,14 +245,12 @@ def _frame(size: tuple[int, int]) -> list[int]:
 
 
 def _handed(
-    annotation: ExemplarAnnotation, box: NDArray[np.float64], size: tuple[int, int], pixels: Pixels | None
+    annotation: ExemplarAnnotation, box: NDArray[np.float64], size: tuple[int, int], pixels: Pixels, means: Means
 ) -> dict[str, Any]:
-    """What a detection inherits: the mask in the frame, refined where its pixels are given; the rest in the image."""
+    """What a detection inherits: the mask in the frame, refined by its pixels; the rest in the image."""
     width, height = _frame(size)
     factors = np.array([width / size[0], height / size[1]] * 2)
-    handed = transfer(annotation, box * factors, (width, height))
-    if pixels is not None:
-        handed = refine(handed, [annotation], pixels)
+    handed = hand_on_refined(annotation, box * factors, pixels, means)
     mask = None
     if handed.mask is not None and handed.mask.any():
         counts = mask_to_rle(handed.mask, compress=False)["counts"]

@@ -30,8 +30,8 @@ from eesvm.report.serving.inference import Inference
 from eesvm.report.serving.messages import Response, json_response
 from eesvm.report.serving.server import Site, Upload
 from eesvm.structures import ExemplarAnnotation, ImageRecord
-from eesvm.transfer.inheritance import transfer
-from eesvm.transfer.refinement import refine
+from eesvm.transfer.detections import hand_on_refined
+from eesvm.transfer.refinement import mean_masks
 
 _ASSETS = {
     "/review": ("review.html", "text/html; charset=utf-8"),
@@ -65,6 +65,7 @@ class ReviewSite:
     ) -> None:
         self._site, self._inference, self._folder = site, inference, folder
         self._records, self._exemplars, self._least = list(records), exemplars, dict(least or {})
+        self._means = mean_masks(exemplars)
         self._numbers = {
             (one.class_name, one.image_id, one.index, one.is_mirrored): place for place, one in enumerate(exemplars)
         }
@@ -149,11 +150,10 @@ class ReviewSite:
         identity = {"image_id": winner.image_id, "index": int(winner.index), "mirrored": int(winner.is_mirrored)}
         kept["exemplar"] = {"number": number, **identity}
         box = given.get("bbox")
-        if given.get("mask") is True and "segmentation" not in kept and winner.mask is not None and _is_box(box):
+        wants_mask = given.get("mask") is True and "segmentation" not in kept and winner.mask is not None
+        if wants_mask and pixels is not None and _is_box(box):
             x, y, width, height = given["bbox"]
-            handed = transfer(winner, np.array([x, y, x + width, y + height]), (record.width, record.height))
-            if pixels is not None:
-                handed = refine(handed, [winner], pixels)
+            handed = hand_on_refined(winner, np.array([x, y, x + width, y + height]), pixels, self._means)
             if handed.mask is not None and handed.mask.any():
                 kept["segmentation"] = mask_to_rle(handed.whole_mask())
         return kept

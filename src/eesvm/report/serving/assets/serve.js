@@ -27,12 +27,13 @@ async function readModel() {
     complain(GONE);
     return;
   }
-  const { classes, calibrator, floors, n_exemplars: n } = view.model;
+  const { classes, calibrator, floors, n_exemplars: n, n_mirrored: nMirrored } = view.model;
   const names = classes.map((one) => one.name);
   const listed = names.length > 6 ? `${names.slice(0, 6).join(", ")} and ${names.length - 6} more` : names.join(", ");
   document.title = `eesvm: ${listed}`;
   $("title").textContent = `Detector of ${listed}`;
-  $("summary").textContent = `${counted(n)} exemplar${n === 1 ? "" : "s"}, calibrator ${calibrator}. ` +
+  const mirrored = nMirrored ? ` (${counted(n - nMirrored)} object${n - nMirrored === 1 ? "" : "s"}, each with its mirror image)` : "";
+  $("summary").textContent = `${counted(n)} exemplar${n === 1 ? "" : "s"}${mirrored}, calibrator ${calibrator}. ` +
     "Every detection names the training object that it looks like.";
   if (!$("learnt-list").children.length) showLearnt();
   const wasMadeBefore = view.answer && !view.answer.floors.length && floors.rows.length > 0;
