@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
 from eesvm._support.validation import (
     FloatArray,
@@ -282,6 +283,32 @@ class JointCalibrator(ScoreCalibrator):
                 raise
             result = solve(problem, max_loss=total_weight(problem), max_detectors=self.max_detectors, node_limit=1)
         return result.thresholds
+
+    def refit_as_fitted(self, problem: CalibrationProblem, share: float, groups: Groups) -> FloatArray:
+        """(E,) thresholds, or (B, E) those of a vote, of a part of the rows: as `refit`, and then what `fit` does.
+
+        Parameters
+        ----------
+        problem : the part.
+        share : of the negatives' weight, by which a budget is multiplied.
+        groups : of its positives and of its negatives.
+        """
+        is_plain = self.target_recall is None and not self.n_bootstraps
+        if is_plain or problem.orphans().all():
+            return self.refit(problem, share)
+        copy = clone(self).set_params(node_limit=_REFIT_NODES, sigmoid=False, progress=None)
+        if self._goal_is_recall():
+            name = "min_recall" if self.target_recall is None else "target_recall"
+            copy.set_params(**{name: _reachable(problem, self._floor())})
+        elif self.max_loss is not None:
+            copy.set_params(max_loss=self.max_loss * share)
+        try:
+            copy.fit_problem(problem, groups)
+        except InputError:
+            if self._goal_is_recall() and self.max_detectors is None:
+                raise
+            return self.refit(problem, share)  # the part cannot meet what is asked for
+        return getattr(copy, "votes_", copy.thresholds_)
 
     def _goal_is_recall(self) -> bool:
         return self.max_loss is None and self.min_precision is None
