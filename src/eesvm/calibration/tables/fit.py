@@ -99,9 +99,13 @@ def hold_out(table: ScoreTable, calibrator: JointCalibrator, problem: Calibratio
 
 def _check_unscored(table: ScoreTable, problem: CalibrationProblem, calibrator: JointCalibrator) -> None:
     """Name the rows of positives without any score, where the recall floor does not let them go."""
-    if table.missing != NOT_FIRED or calibrator.max_loss is not None or calibrator.min_precision is not None:
+    if table.missing != NOT_FIRED:
         return
     rows = table.unscored_positives()
+    if len(rows) == problem.n_positives:
+        raise InputError("no positive has any score: there is nothing that thresholds could accept")
+    if calibrator.max_loss is not None or calibrator.min_precision is not None:
+        return
     name = "min_recall" if calibrator.target_recall is None else "target_recall"
     floor = check_number(getattr(calibrator, name), name, above=0, maximum=1)
     if len(rows) and problem.spare_budget(floor) < 0:
