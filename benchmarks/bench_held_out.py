@@ -22,12 +22,13 @@ from eesvm import CalibrationProblem, solve
 from eesvm._support.files import atomic_write
 from eesvm.calibration.calibrators.joint import spreads
 from eesvm.calibration.held_out import make_folds, part, resampled
-from eesvm.calibration.pooled import CHOICES, UNITS, WIDER_CHOICES, Decisions, Offsets, Rows, Units, pool
+from eesvm.calibration.pooled import CHOICES, UNITS, Decisions, Offsets, Rows, Units, pool
 from eesvm.calibration.tables.fit import split_table
 from eesvm.calibration.tables.score_table import ScoreTable
 
 RECALLS, SEEDS, N_BOOTSTRAPS = (0.9, 0.95), {1: range(5), 2: range(5, 10)}, 8
 SHARED = "shared"
+NARROW = tuple(choice for choice in CHOICES if choice.units != "spreads" and not choice.keep_off)  # of the first round
 
 
 def offsets_in(units: str, problem: CalibrationProblem, thresholds: np.ndarray) -> Offsets:
@@ -75,7 +76,7 @@ def trial(train: ScoreTable, test: ScoreTable, recall: float) -> dict[str, dict[
     units = spreads(problem.positive_scores, problem.negative_scores)
     told("joint", decisions(*margins(unseen, joint, units)), 0.0)
     votes, offsets, pooled_votes = [], [], []
-    chosen = pool(problem, recall, folds, lambda rest, _: fitted(rest, recall), joint, CHOICES)
+    chosen = pool(problem, recall, folds, lambda rest, _: fitted(rest, recall), joint, NARROW)
     for seed in range(N_BOOTSTRAPS):
         random = np.random.default_rng(seed)
         drawn = [resampled(each, random) for each in (folds.positive_groups, folds.negative_groups)]
@@ -127,7 +128,7 @@ def second_trial(train: ScoreTable, test: ScoreTable, recall: float) -> dict[str
             refits[key] = fitted(rest, recall)
         return refits[key]
 
-    for way, choices in (("pooled", CHOICES), ("pooled, wider", WIDER_CHOICES)):
+    for way, choices in (("pooled", NARROW), ("pooled, wider", CHOICES)):
         chosen = pool(problem, recall, folds, refit, joint, choices)
         made = Rows.of(chosen.offsets.units, unseen).pooled(chosen.offsets, chosen.choice.strength)
         found[way] = {

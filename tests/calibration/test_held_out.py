@@ -206,6 +206,25 @@ def test_thresholds_for_new_rows_follow_columns_and_units():
     np.testing.assert_array_equal(doubled.predict(made.scores * 2), first.predict(made.scores))
 
 
+def test_useless_exemplars_stay_off_and_units_of_their_own_do_not_count():
+    """One threshold for all would be set by the loudest column, and by a column that knows nothing."""
+    random = np.random.default_rng(0)
+    scores, labels = random.normal(size=(900, 3)), (np.arange(900) < 300).astype(np.int8)
+    scores[np.arange(300), np.arange(300) % 2] += 4
+    scores[:, 1] *= 1000
+    scores[:, 2] += 5
+    calibrator = JointCalibrator(target_recall=0.9, n_jobs=1).fit(scores, labels)
+    choice = calibrator.pooled_.choice
+    assert choice.keep_off
+    assert choice.units != "scores" or choice.strength == 1
+    assert np.isfinite(calibrator.thresholds_).tolist() == [True, True, False]
+    new = random.normal(size=(900, 3)) + [0, 0, 5]
+    new[np.arange(300), np.arange(300) % 2] += 4
+    accepted = calibrator.predict(new * [1, 1000, 1]) == 1
+    assert accepted[:300].mean() > 0.85
+    assert accepted[300:].mean() < 0.1
+
+
 def test_a_wanted_recall_is_met_on_new_rows():
     """Where rows are many, held-out recall is within a few standard errors of what was wanted."""
     both = table(0, 400, 800, 6)

@@ -423,4 +423,7 @@ def test_the_command_names_columns_without_scores(tmp_path, capsys):
     scores = tmp_path / "s.csv"
     scores.write_text("label,spam,bot,b2\n1,3,,\n0,1,,\n1,2,,\n0,0,,\n")
     assert main(["calibrate", str(scores), "-o", str(tmp_path / "out"), "--missing", "not-fired"]) == 0
-    assert "note: Columns 'bot', 'b2' are without any score: such an exemplar accepts nothing.\n" in capsys.readouterr().out
+    assert (
+        "note: Columns 'bot', 'b2' are without any score: such an exemplar accepts nothing.\n"
+        in capsys.readouterr().out
+    )

@@ -78,7 +78,8 @@ class JointCalibrator(ScoreCalibrator):
         divides those of a column by its standard deviation in `fit`, so that none wins by its units alone. Decisions
         stay the same.
     target_recall : the recall that is wanted on new rows. Thresholds are searched for this floor, drawn towards one
-        that all exemplars share, and lowered together, as far as cross-validation says is good (see `pooled.pool`).
+        that all exemplars share, and lowered together, as far as cross-validation says is good (see `pooled.pool`),
+        which also says whether redundant exemplars stay switched off.
         With it there is no `min_recall`, no budget, and no proof that the thresholds are optimal.
     n_folds : of that cross-validation.
     n_bootstraps : refit the thresholds so often to rows drawn with replacement; `predict` accepts what most of the
@@ -354,7 +355,7 @@ class JointCalibrator(ScoreCalibrator):
         folds = make_folds(problem, self.n_folds, own, others, self.random_state)
         floor, result = self._floor(), self.result_
         is_limited = self.max_detectors is not None or bool(problem.detector_cost.any())
-        choices = [choice._replace(keep_off=is_limited) for choice in CHOICES]
+        choices = [choice for choice in CHOICES if choice.keep_off or not is_limited]
         self.pooled_ = pool(problem, floor, folds, self.refit, result.thresholds, choices)
         thresholds = self.pooled_.thresholds
         if problem.is_feasible(thresholds, floor):
