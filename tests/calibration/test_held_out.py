@@ -218,7 +218,8 @@ def test_useless_exemplars_stay_off_and_units_of_their_own_do_not_count():
     assert choice.keep_off
     assert choice.units != "scores" or choice.strength == 1
     assert np.isfinite(calibrator.thresholds_).tolist() == [True, True, False]
-    new = random.normal(size=(900, 3)) + [0, 0, 5]
+    new = random.normal(size=(900, 3))
+    new[:, 2] += 5
     new[np.arange(300), np.arange(300) % 2] += 4
     accepted = calibrator.predict(new * [1, 1000, 1]) == 1
     assert accepted[:300].mean() > 0.85
