@@ -3,7 +3,7 @@
 In: a folder with the public files that `_held_out_tables.py` names; what is not there is said to be missing. Nothing is
 fetched. Out: `results/held_out.md`; trials are kept in the folder, so that an interrupted run resumes.
 
-    python benchmarks/bench_held_out.py FOLDER [--tables unsmile_1 ...]
+    python benchmarks/bench_held_out.py FOLDER [--tables unsmile_1 ...] [--processes 2]
 """
 
 from __future__ import annotations
@@ -13,19 +13,22 @@ import json
 from pathlib import Path
 
 import numpy as np
+from joblib import Parallel, delayed
 from scipy import stats
 
 from _common import RESULTS, machine, markdown
 from _held_out_tables import ORIENTED, oriented, tables
 from eesvm import CalibrationProblem, solve
+from eesvm._support.files import atomic_write
 from eesvm.calibration.calibrators.joint import spreads
 from eesvm.calibration.held_out import make_folds, part, resampled
-from eesvm.calibration.pooled import CHOICES, UNITS, WIDER_CHOICES, Decisions, Offsets, Rows, Units, pool
+from eesvm.calibration.pooled import CHOICES, UNITS, Decisions, Offsets, Rows, Units, pool
 from eesvm.calibration.tables.fit import split_table
 from eesvm.calibration.tables.score_table import ScoreTable
 
 RECALLS, SEEDS, N_BOOTSTRAPS = (0.9, 0.95), {1: range(5), 2: range(5, 10)}, 8
 SHARED = "shared"
+NARROW = tuple(choice for choice in CHOICES if choice.units != "spreads" and not choice.keep_off)  # of the first round
 
 
 def offsets_in(units: str, problem: CalibrationProblem, thresholds: np.ndarray) -> Offsets:
@@ -73,7 +76,7 @@ def trial(train: ScoreTable, test: ScoreTable, recall: float) -> dict[str, dict[
     units = spreads(problem.positive_scores, problem.negative_scores)
     told("joint", decisions(*margins(unseen, joint, units)), 0.0)
     votes, offsets, pooled_votes = [], [], []
-    chosen = pool(problem, recall, folds, lambda rest, _: fitted(rest, recall), joint, CHOICES)
+    chosen = pool(problem, recall, folds, lambda rest, _: fitted(rest, recall), joint, NARROW)
     for seed in range(N_BOOTSTRAPS):
         random = np.random.default_rng(seed)
         drawn = [resampled(each, random) for each in (folds.positive_groups, folds.negative_groups)]
@@ -125,7 +128,7 @@ def second_trial(train: ScoreTable, test: ScoreTable, recall: float) -> dict[str
             refits[key] = fitted(rest, recall)
         return refits[key]
 
-    for way, choices in (("pooled", CHOICES), ("pooled, wider", WIDER_CHOICES)):
+    for way, choices in (("pooled", NARROW), ("pooled, wider", CHOICES)):
         chosen = pool(problem, recall, folds, refit, joint, choices)
         made = Rows.of(chosen.offsets.units, unseen).pooled(chosen.offsets, chosen.choice.strength)
         found[way] = {
@@ -139,21 +142,20 @@ def second_trial(train: ScoreTable, test: ScoreTable, recall: float) -> dict[str
     return found
 
 
-def trials(name: str, table: ScoreTable, folder: Path, rounds: int) -> list[dict]:
-    """All splits of a table; kept in the folder."""
-    kept = folder / f"held_out_trials_{rounds}" / f"{name}.json"
-    if kept.exists():
-        return json.loads(kept.read_text())
-    rows = []
-    for seed in SEEDS[rounds]:
-        halves = [split_table(table, 0.5, seed), other_way(table, seed)]
-        for train, test in halves:
+def split_trials(table: ScoreTable, name: str, rounds: int, seed: int, folder: Path) -> list[dict]:
+    """Both halves of one split; kept in the folder."""
+    kept = folder / f"held_out_trials_{rounds}" / f"{name}_{seed}.json"
+    if not kept.exists():
+        rows = []
+        for train, test in (split_table(table, 0.5, seed), other_way(table, seed)):
             if name in ORIENTED:
                 train, test = oriented(train, test)
             rows += [{"recall": recall, "ways": TRIALS[rounds](train, test, recall)} for recall in RECALLS]
-    kept.parent.mkdir(exist_ok=True)
-    kept.write_text(json.dumps(rows))
-    return rows
+        kept.parent.mkdir(exist_ok=True)
+        with atomic_write(kept) as file:
+            file.write(json.dumps(rows).encode())
+        print(f"round {rounds}, {name}, seed {seed}: done", flush=True)
+    return json.loads(kept.read_text())
 
 
 TRIALS = {1: trial, 2: second_trial}
@@ -245,24 +247,26 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tables", nargs="+")
     parser.add_argument("--rounds", nargs="+", type=int, choices=[1, 2], default=[1, 2])
+    parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
-    parts, missing = [HEAD, f"{machine()}.\n"], []
+    made, missing = {}, []
+    for name, make in tables(options.folder).items():
+        try:
+            if not options.tables or name in options.tables:
+                made[name] = make()
+        except FileNotFoundError as error:
+            missing.append(f"{name} ({Path(error.filename).name})")
+    jobs = [(name, rounds, seed) for rounds in options.rounds for name in made for seed in SEEDS[rounds]]
+    outcomes = Parallel(options.processes)(delayed(split_trials)(made[job[0]], *job, options.folder) for job in jobs)
+    parts = [HEAD, f"{machine()}.\n"]
     for rounds in options.rounds:
-        found = {}
-        for name, make in tables(options.folder).items():
-            if options.tables and name not in options.tables:
-                continue
-            try:
-                table = make()
-            except FileNotFoundError as error:
-                missing.append(f"{name} ({error.filename})")
-                continue
-            found[name] = trials(name, table, options.folder, rounds)
-            print(f"round {rounds}, {name}: done", flush=True)
+        found: dict[str, list[dict]] = {}
+        for (name, which, _), rows in zip(jobs, outcomes, strict=True):
+            if which == rounds:
+                found[name] = found.get(name, []) + rows
         parts.append(f"## Round {rounds}\n\n{page(found)}")
-    for line in missing:
-        print(f"missing: {line}")
     if missing:
+        print(f"missing: {', '.join(missing)}")
         parts.append(f"Not at hand: {', '.join(missing)}.\n")
     (RESULTS / "held_out.md").write_text("\n".join(parts))
 

@@ -206,6 +206,26 @@ def test_thresholds_for_new_rows_follow_columns_and_units():
     np.testing.assert_array_equal(doubled.predict(made.scores * 2), first.predict(made.scores))
 
 
+def test_useless_exemplars_stay_off_and_units_of_their_own_do_not_count():
+    """One threshold for all would be set by the loudest column, and by a column that knows nothing."""
+    random = np.random.default_rng(0)
+    scores, labels = random.normal(size=(900, 3)), (np.arange(900) < 300).astype(np.int8)
+    scores[np.arange(300), np.arange(300) % 2] += 4
+    scores[:, 1] *= 1000
+    scores[:, 2] += 5
+    calibrator = JointCalibrator(target_recall=0.9, n_jobs=1).fit(scores, labels)
+    choice = calibrator.pooled_.choice
+    assert choice.keep_off
+    assert choice.units != "scores" or choice.strength == 1
+    assert np.isfinite(calibrator.thresholds_).tolist() == [True, True, False]
+    new = random.normal(size=(900, 3))
+    new[:, 2] += 5
+    new[np.arange(300), np.arange(300) % 2] += 4
+    accepted = calibrator.predict(new * [1, 1000, 1]) == 1
+    assert accepted[:300].mean() > 0.85
+    assert accepted[300:].mean() < 0.1
+
+
 def test_a_wanted_recall_is_met_on_new_rows():
     """Where rows are many, held-out recall is within a few standard errors of what was wanted."""
     both = table(0, 400, 800, 6)
@@ -308,6 +328,42 @@ def test_whatever_is_asked_for_can_be_held_out(options):
     held_out = hold_out(made, calibrator, problem, 3)
     np.testing.assert_array_equal(calibrator.thresholds_, before)
     assert 0 <= held_out.recall.low <= held_out.recall.value <= held_out.recall.high <= 1
+
+
+@pytest.mark.parametrize(
+    "options", [{"target_recall": 0.9}, {"min_recall": 0.9, "n_bootstraps": 2}, {"min_recall": 0.9}]
+)
+def test_positives_without_a_score_are_held_out_like_others(options):
+    """Without some of the others they are too many for the floor, which is then the highest that can be met."""
+    made = table(5, n_positives=40)
+    scores = np.asarray(made.scores, dtype=np.float64)
+    unscored = np.flatnonzero(made.labels == 1)[[3, 8, 20, 31]]
+    scores[unscored] = np.nan
+    made = ScoreTable(scores, made.labels, missing="not-fired")
+    calibrator = JointCalibrator(n_jobs=1, missing="not-fired", **options)
+    problem = fit_table(made, calibrator)
+    held_out = hold_out(made, calibrator, problem)
+    assert 0.8 < held_out.fitted_recall <= 0.9
+    assert 0.6 < held_out.recall.value <= 0.9
+    everything = hold_out(
+        made, JointCalibrator(n_jobs=1, missing="not-fired", target_recall=0.01).fit_problem(problem), problem
+    )
+    assert everything.recall.value <= held_out.recall.value
+
+
+@pytest.mark.parametrize(
+    "options", [{"target_recall": 0.75, "max_detectors": 1}, {"max_loss": 1.0, "n_bootstraps": 2}], ids=str
+)
+def test_parts_that_cannot_meet_what_is_asked_for(options):
+    """Half of the positives, or of the budget, is not enough for anything: parts get what `refit` finds for them."""
+    scores = np.array([[2.0, 0], [2, 0], [2, 0], [0, 2], [0, 2], [0, 2], [1, 1], [1, 1], [1, 1], [3, 3]])
+    labels = np.array([1, 1, 1, 1, 1, 1, 0, 0, 0, 0])
+    if "max_detectors" in options:
+        scores[4, 0] = scores[5, 0] = 2
+    made = ScoreTable(scores, labels)
+    calibrator = JointCalibrator(n_jobs=1, **options)
+    problem = fit_table(made, calibrator)
+    assert 0 <= hold_out(made, calibrator, problem, 3).recall.value <= 1
 
 
 def test_parts_keep_everything():

@@ -411,3 +411,19 @@ def test_the_command_names_positives_without_scores(tmp_path, capsys):
         "no score, or lower `min_recall`, now 1, to 0.3333 at most\n"
     )
     assert main([*command, "--min-recall", "0.3"]) == 0
+    scores.write_text("label,a\n1,\n0,1\n1,\n1,\n")
+    for options in ([], ["--min-recall", "0.3"], ["--target-recall", "0.3"], ["--max-loss", "1"]):
+        assert main([*command, "--overwrite", *options]) == 1
+        assert capsys.readouterr().err.endswith(
+            "s.csv: no positive has any score: there is nothing that thresholds could accept\n"
+        )
+
+
+def test_the_command_names_columns_without_scores(tmp_path, capsys):
+    scores = tmp_path / "s.csv"
+    scores.write_text("label,spam,bot,b2\n1,3,,\n0,1,,\n1,2,,\n0,0,,\n")
+    assert main(["calibrate", str(scores), "-o", str(tmp_path / "out"), "--missing", "not-fired"]) == 0
+    assert (
+        "note: Columns 'bot', 'b2' are without any score: such an exemplar accepts nothing.\n"
+        in capsys.readouterr().out
+    )

@@ -571,7 +571,7 @@ def test_costs_are_negatives_of_their_own():
         ({"min_precision": 0.9},
          "no thresholds accept a positive at a precision of 0.9 at least: single exemplars reach 0.6667"),
         ({"max_detectors": 1},
-         "no 1 exemplars reach a recall of 1: the most is 0.666667; raise `max_detectors` or lower `min_recall`"),
+         "no single exemplar reaches a recall of 1: the most is 0.666666; raise `max_detectors` or lower `min_recall`"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_sentence(options, sentence):

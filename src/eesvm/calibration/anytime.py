@@ -169,8 +169,8 @@ class Run:
 
 
 def recall_gap(recall: float, recall_bound: float) -> float:
-    """(recall_bound - recall) / recall_bound; 0 where nothing can be covered."""
-    return (recall_bound - recall) / recall_bound if recall_bound > recall else 0.0
+    """(recall_bound - recall) / recall_bound; 0 where nothing can be covered, or the bound is the recall rounded up."""
+    return (recall_bound - recall) / recall_bound if recall_bound > math.nextafter(recall, math.inf) else 0.0
 
 
 def relative_gap(loss: float, lower_bound: float) -> float:

@@ -84,10 +84,13 @@ def _reach_floor(
     result = most_recall(problem, goal, first, start, random_state, n_jobs, max_detectors, enough)
     run.is_interrupted |= first.is_interrupted
     if not problem.is_feasible(result.thresholds, min_recall):
-        found = "reach" if result.status == "optimal" else "were found that reach"
+        is_one = max_detectors == 1
+        who, verb = ("single exemplar", "reaches") if is_one else (f"{max_detectors} exemplars", "reach")
+        found = verb if result.status == "optimal" else f"{'was' if is_one else 'were'} found that {verb}"
+        most = math.floor(1e6 * result.recall) / 1e6  # rounded down, so that it can be asked for
         raise InputError(
-            f"no {max_detectors} exemplars {found} a recall of {min_recall:g}: the most is {result.recall:.6g}; raise "
-            "`max_detectors` or lower `min_recall`"
+            f"no {who} {found} a recall of {min_recall:g}: the most is {most:g}; raise `max_detectors` or lower "
+            "`min_recall`"
         )
     return result.thresholds
 

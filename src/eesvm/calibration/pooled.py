@@ -36,9 +36,7 @@ class Choice(NamedTuple):
     keep_off: bool  # whether exemplars that were found redundant stay switched off
 
 
-WIDER_CHOICES = tuple(starmap(Choice, product(UNITS, STRENGTHS, (False, True))))
-# Those that trials have been run on (benchmarks/results/held_out.md).
-CHOICES = tuple(choice for choice in WIDER_CHOICES if choice.units != "spreads" and not choice.keep_off)
+CHOICES = tuple(starmap(Choice, product(UNITS, STRENGTHS, (False, True))))
 
 
 @dataclass(frozen=True)
@@ -252,7 +250,9 @@ class _Trial:
         self._alarms: list[tuple[float, float]] = []
 
     def add(self, folds: Folds, fold: int, pooled: Decisions, recall: float, level: float) -> None:
-        self._above[folds.positives == fold] = pooled.positives - level
+        with np.errstate(invalid="ignore"):  # where all exemplars are switched off the level is -inf, too
+            above = pooled.positives - level
+        self._above[folds.positives == fold] = np.where(pooled.positives > -np.inf, above, -np.inf)
         self._alarms.append((float(pooled.negative_weights.sum()), pooled.false_alarms(recall)))
 
     @property

@@ -23,6 +23,7 @@ Conventions, decided once:
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from hashlib import blake2b
 from typing import Any
@@ -273,8 +274,13 @@ class CalibrationProblem:
             assignment[rows] = np.where(np.isneginf(margins).all(axis=1), -1, margins.argmax(axis=1))
         return assignment
 
-    def notes(self) -> list[str]:
-        """Sentences about columns that are legal but worth knowing: one exemplar, constant or repeated columns."""
+    def notes(self, names: Sequence[str] | None = None) -> list[str]:
+        """Sentences about columns that are legal but worth knowing: one exemplar, constant or repeated columns.
+
+        Parameters
+        ----------
+        names : of the columns; without them they are counted from 0.
+        """
         notes = []
         if self.n_exemplars == 1:
             notes.append("There is one exemplar only: its threshold sits just under its lowest positive.")
@@ -283,13 +289,13 @@ class CalibrationProblem:
         highest = np.maximum(*(scores.max(axis=0) for scores in everything))
         constant = np.flatnonzero(lowest == highest)
         if len(constant):
-            notes.append(f"{_columns(constant)} constant: such an exemplar can accept everything or nothing.")
+            notes.append(f"{_columns(constant, names)} constant: such an exemplar can accept everything or nothing.")
         empty = np.flatnonzero(np.isneginf(highest))
         if len(empty):
-            notes.append(f"{_columns(empty)} without any score: such an exemplar accepts nothing.")
+            notes.append(f"{_columns(empty, names)} without any score: such an exemplar accepts nothing.")
         repeated = _repeated_columns(*everything)
         if len(repeated):
-            notes.append(f"{_columns(repeated)} the same as an earlier column: one of each would do.")
+            notes.append(f"{_columns(repeated, names)} the same as an earlier column: one of each would do.")
         return notes
 
     def _thresholds_below(self, exemplars: NDArray[np.intp], lowest: FloatArray) -> FloatArray:
@@ -400,8 +406,8 @@ def _repeated_columns(*tables: FloatArray) -> NDArray[np.intp]:
     return np.array(repeated, dtype=np.intp)
 
 
-def _columns(indices: NDArray[np.intp]) -> str:
-    """'Column 3 is' or 'Columns 1, 2, 3 and 4 more are'."""
-    shown = ", ".join(map(str, indices[:5]))
+def _columns(indices: NDArray[np.intp], names: Sequence[str] | None) -> str:
+    """'Column 3 is' or 'Columns 1, 2, 3 and 4 more are'; with names, these."""
+    shown = ", ".join(str(j) if names is None else repr(names[j]) for j in indices[:5])
     more = f" and {len(indices) - 5} more" if len(indices) > 5 else ""
     return f"Column {shown} is" if len(indices) == 1 else f"Columns {shown}{more} are"

@@ -77,7 +77,7 @@ def report_result(calibrator: JointCalibrator, problem: CalibrationProblem, scre
         facts.append(("wanted of new rows", f"recall {percent(calibrator.target_recall)}"))
         facts.append(("thresholds", _pooled_text(calibrator.pooled_)))
     screen.facts(facts)
-    for note in problem.notes():
+    for note in problem.notes(getattr(calibrator, "exemplar_names_", None)):
         screen.note(note)
     if result.status == "feasible" and calibrator.method != "greedy" and calibrator.target_recall is None:
         screen.note("the search was interrupted; these are the best thresholds it had found")

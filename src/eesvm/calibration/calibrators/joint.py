@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import clone
 
 from eesvm._support.validation import (
     FloatArray,
@@ -77,7 +78,8 @@ class JointCalibrator(ScoreCalibrator):
         divides those of a column by its standard deviation in `fit`, so that none wins by its units alone. Decisions
         stay the same.
     target_recall : the recall that is wanted on new rows. Thresholds are searched for this floor, drawn towards one
-        that all exemplars share, and lowered together, as far as cross-validation says is good (see `pooled.pool`).
+        that all exemplars share, and lowered together, as far as cross-validation says is good (see `pooled.pool`),
+        which also says whether redundant exemplars stay switched off.
         With it there is no `min_recall`, no budget, and no proof that the thresholds are optimal.
     n_folds : of that cross-validation.
     n_bootstraps : refit the thresholds so often to rows drawn with replacement; `predict` accepts what most of the
@@ -283,6 +285,32 @@ class JointCalibrator(ScoreCalibrator):
             result = solve(problem, max_loss=total_weight(problem), max_detectors=self.max_detectors, node_limit=1)
         return result.thresholds
 
+    def refit_as_fitted(self, problem: CalibrationProblem, share: float, groups: Groups) -> FloatArray:
+        """(E,) thresholds, or (B, E) those of a vote, of a part of the rows: as `refit`, and then what `fit` does.
+
+        Parameters
+        ----------
+        problem : the part.
+        share : of the negatives' weight, by which a budget is multiplied.
+        groups : of its positives and of its negatives.
+        """
+        is_plain = self.target_recall is None and not self.n_bootstraps
+        if is_plain or problem.orphans().all():
+            return self.refit(problem, share)
+        copy = clone(self).set_params(node_limit=_REFIT_NODES, sigmoid=False, progress=None)
+        if self._goal_is_recall():
+            name = "min_recall" if self.target_recall is None else "target_recall"
+            copy.set_params(**{name: _reachable(problem, self._floor())})
+        elif self.max_loss is not None:
+            copy.set_params(max_loss=self.max_loss * share)
+        try:
+            copy.fit_problem(problem, groups)
+        except InputError:
+            if self._goal_is_recall() and self.max_detectors is None:
+                raise
+            return self.refit(problem, share)  # the part cannot meet what is asked for
+        return getattr(copy, "votes_", copy.thresholds_)
+
     def _goal_is_recall(self) -> bool:
         return self.max_loss is None and self.min_precision is None
 
@@ -327,7 +355,7 @@ class JointCalibrator(ScoreCalibrator):
         folds = make_folds(problem, self.n_folds, own, others, self.random_state)
         floor, result = self._floor(), self.result_
         is_limited = self.max_detectors is not None or bool(problem.detector_cost.any())
-        choices = [choice._replace(keep_off=is_limited) for choice in CHOICES]
+        choices = [choice for choice in CHOICES if choice.keep_off or not is_limited]
         self.pooled_ = pool(problem, floor, folds, self.refit, result.thresholds, choices)
         thresholds = self.pooled_.thresholds
         if problem.is_feasible(thresholds, floor):

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from eesvm._support.validation import NOT_FIRED, FloatArray, InputError, check_number, row_blocks
 from eesvm.calibration.calibrators.joint import JointCalibrator
-from eesvm.calibration.held_out import Groups, HeldOut, cross_validate, make_folds
+from eesvm.calibration.held_out import HeldOut, cross_validate, make_folds
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.tables.score_table import ScoreTable
 
@@ -85,7 +84,7 @@ def hold_out(table: ScoreTable, calibrator: JointCalibrator, problem: Calibratio
     Parameters
     ----------
     table : that it was fitted to.
-    calibrator : fitted; it stays as it is. Refits search as `JointCalibrator.refit` does.
+    calibrator : fitted; it stays as it is. Refits are by its `refit_as_fitted`.
     problem : what `fit_table` returned.
     n_folds : at least 2.
     """
@@ -94,25 +93,19 @@ def hold_out(table: ScoreTable, calibrator: JointCalibrator, problem: Calibratio
     judged = None
     if table.groups is not None and table.exemplar_groups is not None:
         judged = table.problem(True, problem.lower_thresholds, problem.upper_thresholds, problem.detector_cost)
-    is_plain = calibrator.target_recall is None and not calibrator.n_bootstraps
-
-    def fit(rest: CalibrationProblem, share: float, groups: Groups) -> FloatArray:
-        if is_plain:
-            return calibrator.refit(rest, share)
-        limit = None if calibrator.max_loss is None else calibrator.max_loss * share
-        again = clone(calibrator).set_params(node_limit=1, max_loss=limit, sigmoid=False, progress=None)
-        again.fit_problem(rest, groups)
-        return getattr(again, "votes_", again.thresholds_)
-
     fitted = getattr(calibrator, "votes_", calibrator.thresholds_)
-    return cross_validate(problem, folds, fit, fitted, judged)
+    return cross_validate(problem, folds, calibrator.refit_as_fitted, fitted, judged)
 
 
 def _check_unscored(table: ScoreTable, problem: CalibrationProblem, calibrator: JointCalibrator) -> None:
     """Name the rows of positives without any score, where the recall floor does not let them go."""
-    if table.missing != NOT_FIRED or calibrator.max_loss is not None or calibrator.min_precision is not None:
+    if table.missing != NOT_FIRED:
         return
     rows = table.unscored_positives()
+    if len(rows) == problem.n_positives:
+        raise InputError("no positive has any score: there is nothing that thresholds could accept")
+    if calibrator.max_loss is not None or calibrator.min_precision is not None:
+        return
     name = "min_recall" if calibrator.target_recall is None else "target_recall"
     floor = check_number(getattr(calibrator, name), name, above=0, maximum=1)
     if len(rows) and problem.spare_budget(floor) < 0:
