@@ -194,6 +194,8 @@ class NoisyOr(ScoreCalibrator):
     their means by a Gaussian prior; every column of `transform` is the same log-odds of the whole.
     """
 
+    missing = "refuse"
+
     def fit_scores(self, scores: CalibrationScores, penalty: float = 1.0) -> NoisyOr:
         table = scores.table
         labels = np.asarray(table.labels) == 1

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from eesvm.detector.class_training import CalibrationScores, TrainedClass, score_class, train_class
 from eesvm.detector.options import DetectorOptions
+from eesvm.detector.training_table import TrainingWindows
 from eesvm.experiments.reproduction.recipes import Recipe
 from eesvm.experiments.reproduction.results import Row
 from eesvm.experiments.reproduction.split_windows import Tables
@@ -27,6 +28,7 @@ from eesvm.experiments.tables.detections import (
     regressor_of,
 )
 from eesvm.experiments.tables.windows import Method
+from eesvm.structures import ExemplarAnnotation
 from eesvm.transfer.annotations import annotate_all
 from eesvm.transfer.quality import MASK_IOU, NothingToCompareError, random_choice, transfer_quality
 
@@ -94,7 +96,7 @@ class ClassWork:
         hits = [hit for hit in joint.hits if hit.exemplars]
         if not hits:
             return {}
-        annotations = annotate_all(self.trained().instances, {record.image_id: record for record in train.records})
+        annotations = self.annotations(train)
         instances = [hit.instance for hit in hits]
         choices = {
             WINNER: np.array([hit.exemplars[0] for hit in hits]),
@@ -106,6 +108,11 @@ class ClassWork:
             return {f"transfer_{name}": found[choice, MASK_IOU].mean for name, choice in _CHOICES.items()}
         except (NothingToCompareError, KeyError):  # there are no masks
             return {}
+
+    def annotations(self, train: TrainingWindows) -> tuple[ExemplarAnnotation, ...]:
+        """What the exemplars of the first recipe hand on."""
+        trained, records = self.trained(), {record.image_id: record for record in train.records}
+        return annotate_all(trained.objects, records, mirror=trained.n_mirrored > 0)
 
     def _train(self, options: DetectorOptions) -> tuple[TrainedClass, CalibrationScores]:
         is_judged = options.calibration.shrink is not None  # then scores of whole images are wanted, too
