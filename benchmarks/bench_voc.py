@@ -22,6 +22,7 @@ import itertools
 import json
 import multiprocessing
 import time
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -320,6 +321,11 @@ def run_pool(
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.processes, context) as pool:
         for done in as_completed([pool.submit(function, *one, arguments) for one in todo]):
+            if (
+                done.exception() is not None
+            ):  # one class that fails does not cost the others; the same command tries again
+                traceback.print_exception(done.exception())
+                continue
             for line in done.result():
                 note(arguments, line)
     print(f"{len(todo)} tasks, {time.time() - began:.0f} s", flush=True)
@@ -424,13 +430,11 @@ FLOOR = Rule("floor of 0.95", "joint", {**ACROSS, "calibration.shrink": None, "c
 
 def accepted(test: TrainingWindows, trained: TrainedClass, calibrator: Any) -> list[float]:
     """Shares of the positive and of the negative test windows that joint thresholds accept."""
-    is_proposal, overlap = test.instance < 0, test.overlap(trained.class_name)
+    is_proposal = test.instance < 0
     positives = is_proposal & (test.overlap(trained.class_name, with_difficult=False) >= 0.5)
+    negatives = is_proposal & (test.overlap(trained.class_name) <= 0.2)
     weights, biases = trained.exemplars.coef_, trained.exemplars.intercept_
-    raw = (
-        score_windows(test.descriptors[: len(test)][own], weights, biases)
-        for own in (positives, is_proposal & (overlap <= 0.2))
-    )
+    raw = (score_windows(test.descriptors[np.flatnonzero(own)], weights, biases) for own in (positives, negatives))
     return [float(any_accepts(scores, calibrator.thresholds_).mean()) for scores in raw]
 
 
