@@ -33,13 +33,13 @@ import numpy as np
 from _common import ROOT
 from _voc_claims import STAGES as CLAIM_STAGES
 from _voc_claims import claims_page, measure_part, part_file
-from _voc_cross import cross_fitted
 from _voc_page import page
 from _voc_tables import Setting, describe_split, has_tables, images_of, make_tables, read_table, windows_of
 from bench_shrinkage import recalls, reliability
 from eesvm._support.validation import InputError
 from eesvm.calibration.problem import any_accepts
 from eesvm.detector.class_training import TrainedClass, class_rows, score_class, train_class, train_single
+from eesvm.detector.cross_fitting import cross_fitted
 from eesvm.detector.options import PRESETS, DetectorOptions
 from eesvm.detector.training_table import TrainingWindows
 from eesvm.exemplars.scoring import score_windows
@@ -394,7 +394,7 @@ def judged(
     facts: dict[str, Any] = {"exemplars": len(trained.instances), "positives": scores.table.n_positives}
     plain_scores = scores
     if kind == "cross":
-        scores = cross_fitted(train, trained, scores, options)
+        scores = cross_fitted(train, trained, scores, options.changed({"calibration.cross_fit": True}))
     calibrator_of = calibrators_on_demand(scores, options)
     rules = {"judge": RULES[recipe], "fold": FOLDED, "cross": moved([DEFAULT])}.get(kind, MECHANISM)
     regressor = regressor_of(train, name, options, rules)

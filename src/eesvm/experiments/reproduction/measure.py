@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm.detector.class_training import CalibrationScores, TrainedClass, score_class, train_class
+from eesvm.detector.cross_fitting import cross_fitted
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_table import TrainingWindows
 from eesvm.experiments.reproduction.recipes import Recipe
@@ -116,12 +117,12 @@ class ClassWork:
 
     def _train(self, options: DetectorOptions) -> tuple[TrainedClass, CalibrationScores]:
         is_judged = options.calibration.shrink is not None  # then scores of whole images are wanted, too
-        kind = options.windows, options.descriptor, options.training, is_judged
+        kind = options.windows, options.descriptor, options.training, is_judged, options.calibration.cross_fit
         if kind not in self._trained:
             train, _ = self.windows_of(options)
             trained = train_class(train, self.class_name, options.training, random_state=options.random_state)
             scores = score_class(train, trained, options.calibration, random_state=options.random_state)
-            self._trained[kind] = trained, scores
+            self._trained[kind] = trained, cross_fitted(train, trained, scores, options)
         return self._trained[kind]
 
 
