@@ -30,12 +30,22 @@ too. "Other images": the SVM that is bent was trained without the exemplar's ima
 """
 
 DEFAULT, RAW, SINGLE = "joint + sigmoid, across images, shrunk, mean of few", "none, mean of few", "single SVM"
-SIGMOIDS = "sigmoid, mean of few"
+SIGMOIDS, RCNN = "sigmoid, mean of few", "R-CNN's single SVM"
 MOVED = ", boxes moved"
+FROZEN = "frozen pooled"
 SHOWN = ("single", "single, C 0.003", "single, squared, C 0.001", "default | 5", "S, C 1e-4 | 5", "S | 5", "S | 1",
          "S, weight 5 | 5", "S, C 1e-4, weight 500 | 5", "S + 0.25 x S | 5", "S, jitter 0.7 | 5",
          "S, other images | 5", "lda | 5", "S + 0.5 x lda | 5")  # fmt: skip
-UNITS = {"exemplars": "exemplars of a class", "negatives": "calibration negatives", "floor": "recall floor"}
+MIRRORED = ("single", "single, mirrored", "single, squared, C 0.001", "single, squared, mirrored",
+            "single, squared, mirrored, weight 1", "S, C 1e-4 | 5", "S, C 1e-4, mirrored | 5", "S, C 1e-4, mirrored | 10",
+            "S, C 1e-4, only the prior mirrored | 5", "S, C 1e-4, only exemplars mirrored | 5", "S | 5", "S, mirrored | 5",
+            "S, C 1e-4, weight 500 | 5", "S, C 1e-4, weight 500, mirrored | 5")  # fmt: skip
+UNITS = {
+    "exemplars": "exemplars of a class", "negatives": "calibration negatives", "floor": "recall floor",
+    "coverage": "who covers a positive", "criterion": "criterion of sigmoids",
+}  # fmt: skip
+AS_IS = {"coverage": "own-image", "criterion": "least_squares", "floor": 1.0, "negatives": 40_000}
+TUNED = ("tuned on half, other images", "tuned on half, the same images")
 
 
 def page(lines: Lines, trials: Lines, note: str, folder: Path) -> str:
@@ -44,11 +54,13 @@ def page(lines: Lines, trials: Lines, note: str, folder: Path) -> str:
     parts = ["# Pascal VOC 2007", "", f"`python benchmarks/bench_voc.py` and `bench_voc_trials.py`. {note}", ""]
     parts += [INTRODUCTION]
     for setting in dict.fromkeys(line["setting"] for line in judged):
-        for recipe in ("default", "paper"):
+        parts += mirror_sections(lines, setting)
+        for recipe in ("default", "mirror", "paper"):
             own = [line for line in judged if (line["setting"], line["recipe"]) == (setting, recipe)]
             if own:
                 parts += [f"## {setting}: {recipe}", "", *setting_section(own), ""]
-                parts += default_sections(own, folder) if recipe == "default" else []
+                parts += default_sections(own, folder, recipe) if recipe != "paper" else []
+                parts += cross_section(lines, own) if recipe == "default" else []
                 parts += transfer_section(own)
     parts += trial_sections(trials)
     parts += mechanism_section(lines, folder)
@@ -66,19 +78,58 @@ def by_rule(lines: Lines, key: str) -> dict[str, np.ndarray]:
 
 def setting_section(lines: Lines) -> list[str]:
     ap, drawn = by_rule(lines, "ap"), by_rule(lines, "resampled")
+    others = {"to single SVM": SINGLE, "to R-CNN's": RCNN, "to uncalibrated": RAW, "to sigmoid": "sigmoid"}
+    others = {head: other for head, other in others.items() if other in ap}
     rows = []
     for name in ap:
         end = MOVED if name.endswith(MOVED) else ""
         cells = [name, f"{100 * ap[name].mean():.1f}"]
-        for other in (SINGLE + end, RAW + end, "sigmoid"):
-            is_known = other in ap and other != name
-            cells.append(difference(ap[name] - ap[other]) if is_known else "")
-            if other.startswith(SINGLE):
-                cells.append(interval(drawn[name] - drawn[other]) if is_known else "")
+        for other in others.values():
+            beside = other if other == "sigmoid" else other + end
+            is_known = beside in ap and beside != name
+            cells.append(difference(ap[name] - ap[beside]) if is_known else "")
+            if other == SINGLE:
+                cells.append(interval(drawn[name] - drawn[beside]) if is_known else "")
         rows.append(cells)
     counts = [line["exemplars"] for line in lines]
     head = f"{len(lines)} classes, {min(counts)} to {max(counts)} exemplars."
-    return [head, "", markdown(["rule", "AP", "to single SVM", "over images", "to uncalibrated", "to sigmoid"], rows)]
+    heads = ["rule", "AP", *others]
+    heads.insert(3, "over images")
+    return [head, "", markdown(heads, rows)]
+
+
+def mirror_sections(lines: Lines, setting: str) -> list[str]:
+    """The default with mirrored exemplars and without, beside single SVMs with mirrored positives and without."""
+    parts: list[str] = []
+    for kind, where in (("fold", "on training images left out"), ("judge", "judged on val")):
+        own = [line for line in lines if line.get("kind") == kind and line["setting"] == setting]
+        both = [[line for line in own if line["recipe"] == recipe] for recipe in ("default", "mirror")]
+        names = sorted({line["class"] for line in both[0]} & {line["class"] for line in both[1]})
+        if len(names) > 1:
+            parts += [f"## {setting}: mirrored exemplars, {where}", "", *mirror_table(both, names), ""]
+    return parts
+
+
+def mirror_table(both: Sequence[Lines], names: Sequence[str]) -> list[str]:
+    ap, drawn = {}, {}
+    for lines, title in zip(both, ("", ", mirrored"), strict=True):
+        kept = sorted((line for line in lines if line["class"] in names), key=lambda line: line["class"])
+        for rule, name in ((RCNN, RCNN), (SINGLE, SINGLE), (RAW, "default, uncalibrated"), (DEFAULT, "default")):
+            ap[name + title], drawn[name + title] = (by_rule(kept, key)[rule + MOVED] for key in ("ap", "resampled"))
+    others = {
+        "to R-CNN's": RCNN, "to the single SVM": SINGLE, "to that, mirrored": f"{SINGLE}, mirrored",
+        "to the default": "default",
+    }  # fmt: skip
+    rows = []
+    for name in ap:
+        beside = [
+            f"{difference(ap[name] - ap[one])} ({interval(drawn[name] - drawn[one])})" if one != name else ""
+            for one in others.values()
+        ]
+        rows.append([name, f"{100 * ap[name].mean():.1f}", *beside])
+    head = f'{len(names)} classes; boxes moved in every row; in brackets over images. "Mirrored" is `training.mirror`: mirror '
+    head += "images of the objects are exemplars and positives of the single SVM, too."
+    return [head, "", markdown(["", "AP", *others], rows)]
 
 
 def difference(values: np.ndarray) -> str:
@@ -89,12 +140,12 @@ def difference(values: np.ndarray) -> str:
 
 
 def interval(values: np.ndarray) -> str:
-    """95 % of the means over classes (classes, resamples) of differences on resampled images."""
-    low, high = np.quantile(100 * values.mean(axis=0), (0.025, 0.975))
+    """95 % of the means over classes (classes, resamples) of differences on resampled images; NaN: without the class."""
+    low, high = np.quantile(100 * np.nanmean(values, axis=0), (0.025, 0.975))
     return f"{low:+.1f} to {high:+.1f}"
 
 
-def default_sections(lines: Lines, folder: Path) -> list[str]:
+def default_sections(lines: Lines, folder: Path, recipe: str = "default") -> list[str]:
     recall = {key: 100 * float(np.mean([x["recall"][key] for x in lines])) for key in lines[0]["recall"]}
     shares = sorted(line["left_out"]["chosen"] for line in lines)
     kept = ", ".join(f"{share:g} in {shares.count(share)}" for share in dict.fromkeys(shares))
@@ -107,7 +158,43 @@ def default_sections(lines: Lines, folder: Path) -> list[str]:
         f"{recall['lowered']:.1f} and {recall['lowered_negatives']:.1f} %.",
         "",
     ]
-    return [*text, *reliability_section(lines, folder)]
+    return [*text, *(reliability_section(lines, folder) if recipe == "default" else [])]
+
+
+def cross_section(lines: Lines, judged: Lines) -> list[str]:
+    """Calibration on scores of a prior that has not seen the images, beside calibration as it is."""
+    found = {x["class"]: x for x in lines if x.get("kind") == "cross" and x["setting"] == judged[0]["setting"]}
+    plain = [line for line in judged if line["class"] in found]
+    if not plain:
+        return []
+    cross = [found[line["class"]] for line in plain]
+    rows = []
+    for name, own, key in (("as it is", plain, "plain"), ("prior of other images", cross, "cross")):
+        ap, drawn = (by_rule(own, what)[DEFAULT + MOVED] for what in ("ap", "resampled"))
+        base, base_drawn = (by_rule(plain, what)[DEFAULT + MOVED] for what in ("ap", "resampled"))
+        recall = {what: 100 * float(np.mean([line["recall"][what] for line in own])) for what in own[0]["recall"]}
+        floor = 100 * np.mean([line["floor"][key] for line in cross], axis=0)
+        table = np.sum([line["reliability"][DEFAULT + MOVED] for line in own], axis=0)
+        gain = "" if own is plain else f"{difference(ap - base)} ({interval(drawn - base_drawn)})"
+        cells = [f"{recall[what]:.1f} %" for what in ("left_out", "as_searched", "as_searched_negatives")]
+        rows.append(
+            [
+                name,
+                *cells,
+                f"{floor[0]:.1f} %",
+                f"{floor[1]:.1f} %",
+                f"{100 * ap.mean():.1f}",
+                gain,
+                f"{100 * error(table[1:]):.1f} %",
+            ]
+        )
+    head = ["calibrated on scores of", "images left out say", "floor of 100 %: test recall", "negatives", "floor of 95 %: test recall",
+            "negatives", "AP", "difference", "calibration error, 0.1 or more"]  # fmt: skip
+    text = (
+        f"{len(plain)} classes. The prior of the exemplars has seen every calibration window. In the second row windows of a fifth "
+        "of the images are scored with the single SVM of the other four fifths in its place, and everything is fitted to that."
+    )
+    return ["### Recall on new images", "", text, "", markdown(head, rows), ""]
 
 
 def reliability_section(lines: Lines, folder: Path) -> list[str]:
@@ -145,33 +232,38 @@ def transfer_section(lines: Lines) -> list[str]:
 
 
 def trial_sections(trials: Lines) -> list[str]:
+    """Of the ways that were compared first, then of mirrored ones, which were measured in a run of their own."""
     parts: list[str] = []
-    kinds = {(line["setting"], line["fold"] is None) for line in trials if line["ap"]}
-    for setting, is_judged in sorted(kinds):
-        own = [x for x in trials if x["setting"] == setting and (x["fold"] is None) == is_judged and x["ap"]]
-        where = "judged on val" if is_judged else "on training images left out"
-        parts += [f"## Ways to train and to pool: {setting}, {where}", "", *trial_table(own), ""]
+    for ways, title in ((SHOWN, "Ways to train and to pool"), (MIRRORED, "Mirrored exemplars, uncalibrated")):
+        known = [line for line in trials if set(ways) <= set(line["ap"])]
+        for setting, is_judged in sorted({(line["setting"], line["fold"] is None) for line in known}):
+            own = [x for x in known if x["setting"] == setting and (x["fold"] is None) == is_judged]
+            where = "judged on val" if is_judged else "on training images left out"
+            beside = {"to R-CNN's single SVM": ways[0], "to the squared one": ways[2]}
+            if ways is MIRRORED:
+                beside |= {"to that, mirrored": ways[3], "to the default": ways[5]}
+            parts += [f"## {title}: {setting}, {where}", "", *trial_table(own, ways, beside), ""]
     return parts
 
 
-def trial_table(lines: Lines) -> list[str]:
+def trial_table(lines: Lines, ways: Sequence[str], beside: dict[str, str]) -> list[str]:
     classes = sorted({line["class"] for line in lines})
     keys = [key for key in ("ap", "moved_ap") if key in lines[0]]
     tables = {
-        key: {way: np.array([mean_of(lines, key, way, name) for name in classes]) for way in SHOWN} for key in keys
+        key: {way: np.array([mean_of(lines, key, way, name) for name in classes]) for way in ways} for key in keys
     }
     rows = []
-    for way in SHOWN:
+    for way in ways:
         cells = [way.replace("|", "/")]
         for ap in tables.values():
             cells += [
                 f"{100 * ap[way].mean():.1f}",
-                *(difference(ap[way] - ap[other]) for other in (SHOWN[0], SHOWN[2])),
+                *(difference(ap[way] - ap[other]) if other != way else "" for other in beside.values()),
             ]
         rows.append(cells)
     head = ["way"]
     for key in keys:
-        head += ["AP" + MOVED * (key == "moved_ap"), "to R-CNN's single SVM", "to the squared one"]
+        head += ["AP" + MOVED * (key == "moved_ap"), *beside]
     return [f"{len(classes)} classes.", "", markdown(head, rows)]
 
 
@@ -180,11 +272,12 @@ def mean_of(lines: Lines, key: str, way: str, class_name: str) -> float:
 
 
 def mechanism_section(lines: Lines, folder: Path) -> list[str]:
-    changed = [line for line in lines if line.get("kind") in UNITS]
+    changed = [line for line in lines if line.get("kind") in UNITS and line["setting"] == FROZEN]
     if not changed:
         return []
     classes = {line["class"] for line in changed}
-    base = [x for x in lines if x.get("kind") == "judge" and x["recipe"] == "paper" and x["class"] in classes]
+    papers = [x for x in lines if x.get("kind") == "judge" and x["recipe"] == "paper" and x["class"] in classes]
+    base = [line for line in papers if line["setting"] == FROZEN]
     parts = ["## What joint calibration owes to what", ""]
     parts += [
         f"Exemplars as in the paper, {len(classes)} classes, the maximum of all; one thing changed at a time.",
@@ -194,15 +287,49 @@ def mechanism_section(lines: Lines, folder: Path) -> list[str]:
     for kind, unit in UNITS.items():
         values = sorted({line["value"] for line in changed if line["kind"] == kind})
         groups = [[x for x in changed if (x["kind"], x["value"]) == (kind, value)] for value in values]
-        rows += [mechanism_row(f"{unit}: {value:,}", own) for value, own in zip(values, groups, strict=True)]
-        series = {
-            rule: (values, [100 * by_rule(own, "ap")[rule].mean() for own in groups])
-            for rule in ("none", "sigmoid", "joint + sigmoid")
-        }
-        figure(folder / f"voc2007_{kind}.png", unit, "detection AP", series, is_log=kind != "floor")
-        parts += [f"![{unit}](voc2007_{kind}.png)", ""]
+        if not groups:
+            continue
+        rows += [mechanism_row(f"{unit}: {shown(value)}", own) for value, own in zip(values, groups, strict=True)]
+        if kind in AS_IS:
+            together = dict(sorted({**dict(zip(values, groups, strict=True)), AS_IS[kind]: base}.items()))
+            values, groups = list(together), list(together.values())
+        parts += mechanism_figure(folder, kind, unit, values, groups)
+    tuned = {name: own for name in TUNED if (own := [line for line in papers if line["setting"] == name])}
+    rows += [mechanism_row(f"descriptors: {name}", own) for name, own in tuned.items()]
+    across = [line for line in lines if line.get("kind") == "coverage" and line["setting"] in tuned]
+    rows += [
+        mechanism_row(f"descriptors: {name}; {UNITS['coverage']}: across-images", own)
+        for name in tuned
+        if (own := [line for line in across if line["setting"] == name])
+    ]
+    if tuned:
+        short = [name.replace("tuned on half, ", "tuned,\n") for name in tuned]
+        parts += mechanism_figure(
+            folder, "descriptors", "descriptors", ["frozen pooled", *short], [base, *tuned.values()]
+        )
     head = ["what", "classes", "none", "sigmoid", "joint + sigmoid", "joint minus sigmoid", "recall of thresholds"]
     return [*parts, markdown(head, rows), ""]
+
+
+def shown(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:,}"
+
+
+def mechanism_figure(folder: Path, kind: str, unit: str, values: Sequence[Any], groups: Sequence[Lines]) -> list[str]:
+    series = {
+        rule: (values, [100 * by_rule(own, "ap")[rule].mean() for own in groups])
+        for rule in ("none", "sigmoid", "joint + sigmoid")
+    }
+    is_log = kind in ("exemplars", "negatives")
+    figure(
+        folder / f"voc2007_{kind}.png",
+        unit,
+        "detection AP",
+        series,
+        is_log=is_log,
+        is_line=not isinstance(values[0], str),
+    )
+    return [f"![{unit}](voc2007_{kind}.png)", ""]
 
 
 def mechanism_row(name: str, lines: Lines) -> list[object]:
@@ -213,15 +340,15 @@ def mechanism_row(name: str, lines: Lines) -> list[object]:
 
 
 def figure(
-    path: Path, x: str, y: str, series: dict[str, tuple[Iterable[float], Sequence[float]]],
-    is_diagonal: bool = False, is_log: bool = False,
+    path: Path, x: str, y: str, series: dict[str, tuple[Iterable[Any], Sequence[float]]],
+    is_diagonal: bool = False, is_log: bool = False, is_line: bool = True,
 ) -> None:  # fmt: skip
     from matplotlib.figure import Figure
 
     drawing = Figure(figsize=(4.5, 3), layout="constrained")
     axes = drawing.subplots()
     for name, (places, values) in series.items():
-        axes.plot(list(places), list(values), marker="o", label=name)
+        axes.plot(list(places), list(values), marker="o", linestyle="-" if is_line else "none", label=name)
     if is_diagonal:
         axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
     if is_log:

@@ -22,7 +22,7 @@ from eesvm.descriptors import PCA, MeanNormScaler, make_descriptor
 from eesvm.descriptors.backbones import Backbone, stated_layer
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_descriptor import sample_windows
-from eesvm.detector.training_table import TrainingWindows, propose_windows
+from eesvm.detector.training_table import TrainingWindows, mirrored_objects, propose_windows
 from eesvm.structures import Dataset, ImageRecord, Windows
 from eesvm.windows import read_windows, write_windows
 
@@ -71,12 +71,20 @@ def beginning(found: Windows, n: int) -> Windows:
     return found[(found.instance >= 0) | (np.cumsum(found.instance < 0) <= n)]
 
 
-def describe_split(network: str, path: str, mode: str, split: str, arguments: argparse.Namespace) -> Path:
-    """The file of the descriptors of all windows of a split, float16 (n, d), before PCA and scaling."""
-    file = arguments.work / "raw" / f"{network} {mode} {split}.npy".replace(" ", "_")
+def describe_split(
+    network: str, path: str, mode: str, split: str, arguments: argparse.Namespace, mirror: bool = False
+) -> Path:
+    """The file of the descriptors of all windows of a split, float16 (n, d), before PCA and scaling.
+
+    With `mirror` those of its objects in the mirror images.
+    """
+    name = f"{network} {mode} {split}" + " mirrored" * mirror
+    file = arguments.work / "raw" / f"{name}.npy".replace(" ", "_")
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         records, windows = list(images_of(split, arguments)), windows_of(split, arguments)
+        if mirror:
+            records, windows = mirrored_objects(records, windows)
         on_gpu = mode == "crop" and has_gpu(arguments.device)
         parts = gpu_parts(path, records, windows) if on_gpu else core_parts(path, mode, records, windows, arguments)
         table, end = None, 0
@@ -152,15 +160,28 @@ def make_tables(setting: Setting, path: str, arguments: argparse.Namespace) -> N
             continue
         folder.mkdir(parents=True, exist_ok=True)
         rows = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in own])
-        found = np.empty((len(rows), transforms[0].n_components), np.float32)
-        for start in range(0, len(rows), 1 << 15):
-            part = slice(start, start + (1 << 15))
-            found[part] = transforms[1].transform(transforms[0].transform(raw[rows[part]]))
+        found = transformed(raw, rows, transforms)
+        if role == setting.exemplars:
+            file = describe_split(setting.network, path, setting.mode, split, arguments, mirror=True)
+            is_object = np.concatenate([one.instance >= 0 for one in windows])
+            is_own = is_object[rows]
+            mirrored = (np.cumsum(is_object) - 1)[rows[is_own]]
+            found = np.concatenate([found, transformed(np.load(file, mmap_mode="r"), mirrored, transforms)])
+            np.save(folder / "mirrored.npy", np.flatnonzero(is_own))
         np.save(folder / "descriptors.npy", found)
         np.save(folder / "starts.npy", np.cumsum([0, *(len(windows[k]) for k in own)]))
         np.save(folder / "boxes.npy", np.concatenate([windows[k].boxes for k in own]))
         np.save(folder / "instance.npy", np.concatenate([windows[k].instance for k in own]))
         np.save(folder / "ids.npy", np.array([windows[k].image_id for k in own]))  # the last: now the table is whole
+
+
+def transformed(raw: np.ndarray, rows: np.ndarray, transforms: tuple[PCA, MeanNormScaler]) -> np.ndarray:
+    """float32 descriptors of some rows."""
+    found = np.empty((len(rows), transforms[0].n_components), np.float32)
+    for start in range(0, len(rows), 1 << 15):
+        part = slice(start, start + (1 << 15))
+        found[part] = transforms[1].transform(transforms[0].transform(raw[rows[part]]))
+    return found
 
 
 def fit_transforms(windows: Sequence[Windows], raw: Sequence[np.ndarray]) -> tuple[PCA, MeanNormScaler]:
@@ -192,4 +213,6 @@ def read_table(setting: Setting, role: str, arguments: argparse.Namespace) -> Tr
     kept = tuple(records[str(k)] for k in np.load(folder / "ids.npy"))
     arrays = [np.load(folder / f"{name}.npy") for name in ("starts", "boxes", "instance")]
     descriptors = np.load(folder / "descriptors.npy", mmap_mode="r")  # shared by all processes
-    return TrainingWindows(kept, *arrays, descriptors, descriptor=None)  # type: ignore[arg-type]
+    file = folder / "mirrored.npy"
+    mirrored = np.load(file) if file.exists() else np.empty(0, dtype=np.int64)
+    return TrainingWindows(kept, *arrays, descriptors, descriptor=None, mirrored=mirrored)  # type: ignore[arg-type]

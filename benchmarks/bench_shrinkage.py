@@ -194,6 +194,8 @@ class NoisyOr(ScoreCalibrator):
     their means by a Gaussian prior; every column of `transform` is the same log-odds of the whole.
     """
 
+    missing = "refuse"
+
     def fit_scores(self, scores: CalibrationScores, penalty: float = 1.0) -> NoisyOr:
         table = scores.table
         labels = np.asarray(table.labels) == 1
@@ -232,8 +234,9 @@ class NoisyOr(ScoreCalibrator):
 
 def recalls(test: TrainingWindows, class_name: str, exemplars: Any, joint: JointCalibrator) -> dict[str, float]:
     """Share of the positive test windows that the thresholds accept: as they are, and lowered as images left out ask."""
-    rows = (test.instance < 0) & (test.overlap(class_name, with_difficult=False) >= 0.5)
-    negatives = (test.instance < 0) & (test.overlap(class_name) <= 0.2)
+    is_proposal = test.instance < 0
+    rows = np.flatnonzero(is_proposal & (test.overlap(class_name, with_difficult=False) >= 0.5))
+    negatives = np.flatnonzero(is_proposal & (test.overlap(class_name) <= 0.2))
     raw = [score_windows(test.descriptors[own], exemplars.coef_, exemplars.intercept_) for own in (rows, negatives)]
     lowered = joint.thresholds_ - np.float32(joint.left_out_.shift)  # type: ignore[attr-defined]
     found: dict[str, float] = {"left_out": joint.left_out_.recall, "asked": 1 - TOLERANCE}  # type: ignore[attr-defined]

@@ -8,17 +8,22 @@ give exemplars and calibration, and which judge; photographs never change roles 
     networks    those that are tuned; a GPU makes that quick
     describe    descriptors of every network, and from them the tables of the settings; a GPU makes crops quick
     judge       every class of every setting with every rule
-    mechanism   what joint calibration owes to the number of exemplars, of negatives, and to the recall floor
-    page        docs/results/voc2007.md
+    folds       the default with mirrored exemplars and without, on training images left out
+    cross       the default calibrated on scores of a prior that has not seen the images
+    mechanism   what joint calibration owes to exemplars, negatives, the recall floor, coverage and sigmoids
+    claims      tables 1 to 6 of the paper, its section 5.5 and its claims, by the rules of `eesvm reproduce`
+    page        docs/results/voc2007.md, and a page of claims for each setting that has them
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import time
-from collections.abc import Iterable
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -26,13 +31,18 @@ from typing import Any
 import numpy as np
 
 from _common import ROOT
+from _voc_claims import STAGES as CLAIM_STAGES
+from _voc_claims import claims_page, measure_part, part_file
 from _voc_page import page
 from _voc_tables import Setting, describe_split, has_tables, images_of, make_tables, read_table, windows_of
 from bench_shrinkage import recalls, reliability
 from eesvm._support.validation import InputError
-from eesvm.detector.class_training import TrainedClass, score_class, train_class
+from eesvm.calibration.problem import any_accepts
+from eesvm.detector.class_training import TrainedClass, class_rows, score_class, train_class, train_single
+from eesvm.detector.cross_fitting import cross_fitted
 from eesvm.detector.options import PRESETS, DetectorOptions
 from eesvm.detector.training_table import TrainingWindows
+from eesvm.exemplars.scoring import score_windows
 from eesvm.experiments.tables.detections import (
     Rule,
     RuleResult,
@@ -73,8 +83,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     "default": {name: value for name, value in PRESETS["default"].items() if not name.startswith("calibration.")},
 }
 RECIPES["default"]["detection.box_regression"] = False  # but where a rule moves boxes
+RECIPES["mirror"] = {**RECIPES["default"], "training.mirror": True}
 MAXIMUM = {"detection.pooling": 1}
-SINGLE = Rule("single SVM", "single-svm")
+SINGLE, RCNN = Rule("single SVM", "single-svm"), Rule("R-CNN's single SVM", "single-svm")
 JOINT, NONE, SIGMOID, AFFINE, JOINT_SIGMOID = (
     Rule("joint", "joint", MAXIMUM),  # the first joint rule says at which recall false positives are counted
     Rule("none", "none", MAXIMUM),
@@ -107,16 +118,27 @@ RULES = {
         OVER_IMAGES, NONE, SINGLE, *pooled([NONE, SHRUNK]),
         *moved([*pooled([NONE, SIGMOID, OVER_IMAGES, SHRUNK]), SINGLE]),
     ),
+    "mirror": (*pooled([NONE, SHRUNK]), SINGLE, *moved([*pooled([NONE, SHRUNK]), SINGLE])),
 }  # fmt: skip
+FOLDED = moved([*pooled([NONE, SHRUNK]), SINGLE])
+N_FOLDS = 3
 MECHANISM = (JOINT, SIGMOID, JOINT_SIGMOID, NONE)
+CHANGED: dict[str, tuple[Any, ...]] = {
+    "exemplars": (12, 25, 50, 100),
+    "negatives": (2_000, 10_000, 160_000),
+    "floor": (0.8, 0.9, 0.95, 0.98),
+    "coverage": ("across-images",),
+    "criterion": ("platt",),
+}
 
 
 def main() -> None:
     arguments = parse_arguments()
     arguments.work.mkdir(parents=True, exist_ok=True)
     stages = {
-        "windows": propose, "networks": tune, "describe": describe, "judge": judge, "mechanism": mechanism,
-        "page": write_page,
+        "windows": propose, "networks": tune, "describe": describe, "judge": judge, "folds": judge_folds,
+        "cross": judge_cross,
+        "mechanism": mechanism, "claims": measure_claims, "page": write_page,
     }  # fmt: skip
     for stage in arguments.stages:
         stages[stage](arguments)
@@ -126,18 +148,23 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("data", nargs="?", type=Path, default=ROOT.parent / "shared" / "data" / "voc2007")
-    stages = ("windows", "networks", "describe", "judge", "mechanism", "page")
+    stages = ("windows", "networks", "describe", "judge", "folds", "cross", "mechanism", "claims", "page")
     add("--stages", nargs="+", choices=stages, default=stages)
     add("--settings", nargs="+", choices=[s.name for s in SETTINGS], default=[s.name for s in SETTINGS])
     add("--networks", nargs="+", choices=list(NETWORKS), help="to tune (those of the settings)")
     add("--splits", nargs="+", default=["train", "val"], help="whose windows are proposed (train val)")
     add("--recipes", nargs="+", choices=list(RECIPES), default=list(RECIPES))
     add("--default", type=json.loads, default={}, help="options in place of the default recipe's, as JSON")
+    add("--kinds", nargs="+", choices=list(CHANGED), default=list(CHANGED), help="what the mechanism changes (all)")
+    add("--folds", nargs="+", type=int, choices=range(N_FOLDS), default=[0], help="of training images left out (0)")
+    add("--paper-stages", nargs="+", choices=CLAIM_STAGES, default=CLAIM_STAGES, help="of the claims (all)")
+    add("--paper-images", type=int, default=60, help="that give the claims' exemplars their negatives (60)")
+    add("--resamples", type=int, default=50, help="of the test images, for the claims (50)")
     add("--images", type=int, help="of each split at most (all)")
     add("--classes", nargs="+", help="to judge (all)")
     add("--crops", type=int, default=500, help="windows of an image at most (500)")
     add("--negatives", type=int, default=40_000, help="calibration negatives (40,000)")
-    add("--time-limit", type=float, default=10.0, help="seconds for each joint calibration (10)")
+    add("--time-limit", type=float, default=4.0, help="seconds for each joint calibration (4)")
     add("--epochs", type=int, default=8)
     add("--batches", type=int, default=250, help="of an epoch of fine-tuning (250)")
     add("--processes", type=int, default=2, help="classes judged at a time (2)")
@@ -225,23 +252,49 @@ def judge(arguments: argparse.Namespace) -> None:
     run_all(work, arguments)
 
 
-def mechanism(arguments: argparse.Namespace) -> None:
-    """One thing changed at a time."""
-    everything: dict[str, tuple[Any, ...]] = {
-        "exemplars": (12, 25, 50, 100),
-        "negatives": (2_000, 10_000, 160_000),
-        "floor": (0.8, 0.9, 0.95, 0.98),
-        "coverage": ("across-images",),
-        "criterion": ("platt",),
-    }
+def judge_folds(arguments: argparse.Namespace) -> None:
+    """The default on folds of the exemplars' images, each trained on the others."""
     work = [
-        {"setting": setting, "recipe": "paper", "class": name, "kind": kind, "value": value}
+        {"setting": setting, "recipe": recipe, "class": name, "kind": "fold", "value": fold}
         for setting in wanted(arguments)
-        for kind, values in everything.items()
-        for value in values
+        for fold in arguments.folds
+        for name in classes_of(arguments)
+        for recipe in ("default", "mirror")
+    ]
+    run_all(work, arguments)
+
+
+def judge_cross(arguments: argparse.Namespace) -> None:
+    work = [
+        {"setting": setting, "recipe": "default", "class": name, "kind": "cross"}
+        for setting in wanted(arguments)
         for name in classes_of(arguments)
     ]
     run_all(work, arguments)
+
+
+def mechanism(arguments: argparse.Namespace) -> None:
+    """One thing changed at a time."""
+    work = [
+        {"setting": setting, "recipe": "paper", "class": name, "kind": kind, "value": value}
+        for setting in wanted(arguments)
+        for name in classes_of(arguments)
+        for kind in arguments.kinds
+        for value in CHANGED[kind]
+    ]
+    run_all(work, arguments)
+
+
+def measure_claims(arguments: argparse.Namespace) -> None:
+    """What the claims are judged by; HOG is a setting of its own, and the last stage of the frozen one."""
+    todo = [
+        (setting, stage, name)
+        for setting in wanted(arguments)
+        for stage in arguments.paper_stages
+        for name in classes_of(arguments)
+        if not part_file(arguments.work, setting, stage, name).exists()
+    ]
+    run_pool(measure_part, todo, arguments)
 
 
 def classes_of(arguments: argparse.Namespace) -> list[str]:
@@ -253,57 +306,136 @@ def classes_of(arguments: argparse.Namespace) -> list[str]:
 
 
 def run_all(work: list[dict[str, Any]], arguments: argparse.Namespace) -> None:
+    """What is not known yet; work that shares a training is done in one go."""
     known = {line["key"] for line in lines_of(arguments) if "key" in line}
     todo = [item for item in work if key_of(item) not in known]
+    groups = [(list(group),) for _, group in itertools.groupby(todo, training_of)]
+    run_pool(judge_class, groups, arguments)
+
+
+def run_pool(
+    function: Callable[..., list[dict[str, Any]]], todo: Sequence[tuple[Any, ...]], arguments: argparse.Namespace
+) -> None:
+    """A process for each core; lines are noted as they come."""
     began = time.time()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.processes, context) as pool:
-        waiting = {pool.submit(judge_class, item, arguments): item for item in todo}
-        for done in as_completed(waiting):
-            line = done.result()
-            if line is not None:
+        for done in as_completed([pool.submit(function, *one, arguments) for one in todo]):
+            if (
+                done.exception() is not None
+            ):  # one class that fails does not cost the others; the same command tries again
+                traceback.print_exception(done.exception())
+                continue
+            for line in done.result():
                 note(arguments, line)
-    print(f"{len(todo)} classes, {time.time() - began:.0f} s", flush=True)
+    print(f"{len(todo)} tasks, {time.time() - began:.0f} s", flush=True)
+
+
+def training_of(item: dict[str, Any]) -> str:
+    """Work with the same text shares a training."""
+    own = {"kind": item["kind"], "value": item["value"]} if item["kind"] in ("exemplars", "fold") else {}
+    return key_of({name: item[name] for name in ("setting", "recipe", "class")} | own)
 
 
 def key_of(item: dict[str, Any]) -> str:
     return " | ".join(str(v.name if isinstance(v, Setting) else v) for v in item.values())
 
 
-def judge_class(item: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """One class, in a process of its own; None where time is up."""
+def judge_class(items: Sequence[dict[str, Any]], arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """One class, trained once and in a process of its own, for all that shares the training; none where time is up."""
     if time.time() > arguments.until:
-        return None
-    began, setting, name = time.perf_counter(), item["setting"], item["class"]
-    train, test = (read_table(setting, role, arguments) for role in (setting.exemplars, setting.judges))
+        return []
+    began, first = time.perf_counter(), items[0]
+    setting, name, recipe = first["setting"], first["class"], first["recipe"]
+    train, test = tables_of(first, arguments)
     if not len(train.objects(name)[0]) or not len(test.objects(name)[0]):
-        return {"key": key_of(item), "skipped": "no objects"}
-    kind, value = item["kind"], item.get("value")
-    options = options_of(item["recipe"], arguments, **mechanism_changes(kind, value))
+        return [{"key": key_of(item), "skipped": "no objects"} for item in items]
+    trained = train_class(train, name, options_of(recipe, arguments).training)
+    seconds = time.perf_counter() - began
+    lines = []
+    for item in items:
+        began = time.perf_counter()
+        facts = judged(item, train, test, trained, arguments)
+        lines.append({
+            "key": key_of(item), "setting": setting.name, "recipe": recipe, "class": name, "kind": item["kind"],
+            "value": item.get("value"), "trained": seconds, **facts, "seconds": time.perf_counter() - began,
+        })  # fmt: skip
+    return lines
+
+
+def tables_of(item: dict[str, Any], arguments: argparse.Namespace) -> tuple[TrainingWindows, TrainingWindows]:
+    """Windows of the images that train and that judge."""
+    setting, kind, value = item["setting"], item["kind"], item.get("value")
+    train = read_table(setting, setting.exemplars, arguments)
+    if kind == "fold":
+        fold = folds_of(len(train.records))
+        parts = [np.flatnonzero(fold != value), np.flatnonzero(fold == value)]
+        return train.of_images(parts[0].tolist()), train.of_images(parts[1].tolist())
     if kind == "exemplars":
-        train = with_objects(train, name, int(value))
-    trained = train_class(train, name, options.training)
+        train = with_objects(train, item["class"], int(value))  # type: ignore[arg-type]
+    return train, read_table(setting, setting.judges, arguments)
+
+
+def folds_of(n_images: int, n_folds: int = N_FOLDS) -> np.ndarray:
+    """(images,) which fold each is in; `bench_voc_trials` has the same."""
+    fold = np.empty(n_images, dtype=np.int64)
+    fold[np.random.default_rng(0).permutation(n_images)] = np.arange(n_images) % n_folds
+    return fold
+
+
+def judged(
+    item: dict[str, Any], train: TrainingWindows, test: TrainingWindows, trained: TrainedClass,
+    arguments: argparse.Namespace,
+) -> dict[str, Any]:  # fmt: skip
+    """The figures of all rules for one piece of work."""
+    kind, recipe, name = item["kind"], item["recipe"], item["class"]
+    options = options_of(recipe, arguments, **mechanism_changes(kind, item.get("value")))
     scores = score_class(train, trained, options.changed({"calibration.shrink": "auto"}).calibration)
     facts: dict[str, Any] = {"exemplars": len(trained.instances), "positives": scores.table.n_positives}
-    facts["trained"] = time.perf_counter() - began
+    plain_scores = scores
+    if kind == "cross":
+        scores = cross_fitted(train, trained, scores, options.changed({"calibration.cross_fit": True}))
     calibrator_of = calibrators_on_demand(scores, options)
-    rules = RULES[item["recipe"]] if kind == "judge" else MECHANISM
+    rules = {"judge": RULES[recipe], "fold": FOLDED, "cross": moved([DEFAULT])}.get(kind, MECHANISM)
+    regressor = regressor_of(train, name, options, rules)
     found = judge_rules(
-        test, name, trained.exemplars, trained.single, calibrator_of, options, rules,
-        regressor=regressor_of(train, name, options, rules),
-    )  # fmt: skip
+        test, name, trained.exemplars, trained.single, calibrator_of, options, rules, regressor=regressor
+    )
+    if recipe != "paper" and kind != "cross":
+        own = class_rows(train, name, options.training, options.random_state)[0]
+        plain = train_single(train.table, own, "hinge", options.random_state)
+        rcnn = [rule for rule in (RCNN, *moved([RCNN])) if kind == "judge" or rule is not RCNN]
+        found += judge_rules(test, name, trained.exemplars, plain, calibrator_of, options, rcnn, regressor=regressor)
     facts["rows"] = [row_of(test, one) for one in found]
-    if kind == "judge":
-        facts["transfer"] = {one.rule: transfer_of(train, test, trained, one) for one in found if one.rule in MASKED}
+    if kind == "cross":
+        facts["floor"] = {
+            name: accepted(test, trained, calibrators_on_demand(one, options)(FLOOR))
+            for name, one in (("plain", plain_scores), ("cross", scores))
+        }
+    if kind in ("judge", "cross"):
         facts["reliability"] = {one.rule: reliability(test, one) for one in found if "igmoid" in one.rule}
-        if item["recipe"] == "default":
+        if recipe != "paper":
             calibrator = calibrator_of(SHRUNK)
             facts["recall"] = recalls(test, name, trained.exemplars, calibrator)  # type: ignore[arg-type]
             facts["left_out"] = calibrator.left_out_.as_dict()  # type: ignore[attr-defined]
-    return {
-        "key": key_of(item), "setting": setting.name, "recipe": item["recipe"], "class": name, "kind": kind,
-        "value": value, **facts, "seconds": time.perf_counter() - began,
-    }  # fmt: skip
+    if kind == "judge":
+        facts["transfer"] = {
+            one.rule: transfer_of(train, test, trained, one, options) for one in found if one.rule in MASKED
+        }
+    return facts
+
+
+FLOOR = Rule("floor of 0.95", "joint", {**ACROSS, "calibration.shrink": None, "calibration.min_recall": 0.95})
+
+
+def accepted(test: TrainingWindows, trained: TrainedClass, calibrator: Any) -> list[float]:
+    """Shares of the positive and of the negative test windows that joint thresholds accept."""
+    is_proposal = test.instance < 0
+    positives = is_proposal & (test.overlap(trained.class_name, with_difficult=False) >= 0.5)
+    negatives = is_proposal & (test.overlap(trained.class_name) <= 0.2)
+    weights, biases = trained.exemplars.coef_, trained.exemplars.intercept_
+    raw = (score_windows(test.descriptors[np.flatnonzero(own)], weights, biases) for own in (positives, negatives))
+    return [float(any_accepts(scores, calibrator.thresholds_).mean()) for scores in raw]
 
 
 MASKED = ("joint + sigmoid", DEFAULT.name, moved([DEFAULT])[0].name, "none, mean of few")
@@ -327,12 +459,15 @@ def row_of(test: TrainingWindows, one: RuleResult) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def transfer_of(train: TrainingWindows, test: TrainingWindows, trained: TrainedClass, one: RuleResult) -> Any:
+def transfer_of(
+    train: TrainingWindows, test: TrainingWindows, trained: TrainedClass, one: RuleResult, options: DetectorOptions
+) -> Any:
     """Mean mask IoU of each choice of exemplars, and how many objects it is of."""
     records = {record.image_id: record for record in train.records}
-    described = np.asarray(train.descriptors[train.objects(trained.class_name)[0]])
+    own = class_rows(train, trained.class_name, options.training, options.random_state)[0].own
+    described = np.asarray(train.descriptors[own])
     try:
-        annotations = annotate_all(trained.instances, records, [])
+        annotations = annotate_all(trained.objects, records, [], mirror=trained.n_mirrored > 0)
         found = transfer_choices(test, trained.exemplars, described, annotations, one)
     except InputError:
         return None
@@ -386,6 +521,10 @@ def write_page(arguments: argparse.Namespace) -> None:
     text = page(lines_of(arguments), trials, arguments.note, arguments.output.parent)
     arguments.output.write_text(text)
     print(text)
+    for setting in SETTINGS:
+        claims = claims_page(arguments, setting)
+        if claims:
+            arguments.output.with_name(f"voc2007_claims_{setting.network}.md").write_text(claims)
 
 
 if __name__ == "__main__":

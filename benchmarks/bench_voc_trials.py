@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ class Recipe:
     prior: str | None = "single"  # a key of SINGLES, or "folds": trained without the exemplar's own fold of images
     share: float = 1.0  # of the prior
     jitter: float | None = None  # IoU with the object from which windows are positives of its exemplar, too
+    mirror: bool = False  # mirror images of the objects are exemplars, too
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,10 @@ class Single:
     C: float = 1e-3
     weight: float = 2.0
     jitter: float | None = None
+    mirror: bool = False  # mirror images of the objects are positives, too
 
 
-SQUARED = "single, squared, C 0.001"
+SQUARED, MIRRORED = "single, squared, C 0.001", "single, squared, mirrored"
 SINGLES = {
     "single": Single(),
     "single, C 0.003": Single(C=3e-3),
@@ -67,6 +69,9 @@ SINGLES = {
     "single, squared, weight 10": Single("squared", 1e-3, 10.0),
     "single, squared, jitter 0.7": Single("squared", jitter=0.7),
     "single, squared, jitter 0.5": Single("squared", jitter=0.5),
+    "single, mirrored": Single(mirror=True),
+    MIRRORED: Single("squared", mirror=True),
+    "single, squared, mirrored, weight 1": Single("squared", weight=1.0, mirror=True),
 }
 RECIPES = (
     Recipe("default"),
@@ -83,6 +88,11 @@ RECIPES = (
     Recipe("S, other images", prior="folds"),
     Recipe("Sj, jitter 0.7, weight 5", prior="single, squared, jitter 0.7", weight=5, jitter=0.7),
     Recipe("S3, weight 5", prior="single, squared, C 0.003", weight=5),
+    Recipe("S, C 1e-4, mirrored", prior=MIRRORED, C=1e-4, mirror=True),
+    Recipe("S, mirrored", prior=MIRRORED, mirror=True),
+    Recipe("S, C 1e-4, weight 500, mirrored", prior=MIRRORED, C=1e-4, weight=500, mirror=True),
+    Recipe("S, C 1e-4, only the prior mirrored", prior=MIRRORED, C=1e-4),
+    Recipe("S, C 1e-4, only exemplars mirrored", prior=SQUARED, C=1e-4, mirror=True),
     Recipe("lda", "lda", prior=None),
     Recipe("lda, jitter 0.7", "lda", prior=None, jitter=0.7),
 )
@@ -96,6 +106,11 @@ KEYS = {
     "S | 5",
     "S, weight 5 | 5",
     "S, C 1e-4 | 5",
+    "single, mirrored",
+    MIRRORED,
+    "single, squared, mirrored, weight 1",
+    "S, C 1e-4, mirrored | 5",
+    "S, C 1e-4, mirrored | 10",
 }
 
 
@@ -114,7 +129,7 @@ def main() -> None:
             work = [(name, None) for name in arguments.classes or trial.classes]
         else:
             trial = judges = Trial(read_table(setting, setting.exemplars, arguments), arguments.folds)
-            names = arguments.classes or [name for name in trial.classes if name != "person"]  # as many as all others
+            names = arguments.classes or trial.classes
             work = [(name, fold) for fold in range(arguments.judged) for name in names]
         known = {(x["setting"], x["class"], x["fold"]) for x in lines_of(arguments)}
         for name, fold in work:
@@ -123,7 +138,8 @@ def main() -> None:
             if time.time() > arguments.until:
                 return
             began = time.perf_counter()
-            line = {"setting": setting.name, "class": name, "fold": fold, **trial.judge(name, fold, judges)}
+            found = trial.judge(name, fold, judges, arguments.ways)
+            line = {"setting": setting.name, "class": name, "fold": fold, **found}
             line["seconds"] = time.perf_counter() - began
             with (arguments.work / "trials.jsonl").open("a", buffering=1 << 22) as handle:
                 handle.write(json.dumps(line) + "\n")
@@ -142,6 +158,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--work", type=Path, default=ROOT / "build" / "voc")
     add("--settings", nargs="+", default=["frozen pooled"])
     add("--classes", nargs="+")
+    add("--ways", nargs="+", choices=[*SINGLES, *(recipe.name for recipe in RECIPES)], help="to train (all)")
     add("--folds", type=int, default=3)
     add("--judged", type=int, default=2, help="folds that judge, one after the other (2 of 3)")
     add("--judge", action="store_true", help="train on all images of the exemplars, judge on those of the judges")
@@ -164,8 +181,10 @@ class Trial:
         fold_of_image[order] = np.arange(len(order)) % folds
         self.fold = fold_of_image[table.image]
 
-    def judge(self, class_name: str, fold: int | None, judges: Trial) -> dict[str, Any]:
-        """Detection AP of every way: on a fold of the images, or on those of the judges with boxes moved as well."""
+    def judge(
+        self, class_name: str, fold: int | None, judges: Trial, ways: Sequence[str] | None = None
+    ) -> dict[str, Any]:
+        """Detection AP of ways: on a fold of the images, or on those of the judges with boxes moved as well."""
         is_train = np.full(len(self.table), True) if fold is None else self.fold != fold
         objects = self.table.objects(class_name)[0]
         objects = objects[is_train[objects]]
@@ -174,7 +193,7 @@ class Trial:
         task = Task(self, class_name, objects, is_train, self.table.overlap(class_name))
         is_test = judges.table.instance < 0
         test = np.flatnonzero(is_test if fold is None else is_test & (judges.fold == fold))
-        scores = self._scores(task, judges.rows[torch.from_numpy(test).to(DEVICE)])
+        scores = self._scores(task, judges.rows[torch.from_numpy(test).to(DEVICE)], ways)
         boxes = judges.table.boxes[test]
         found: dict[str, Any] = {"exemplars": len(objects)}
         found["ap"], found["resampled"] = Detecting(judges.table, test, boxes, class_name).precisions(
@@ -191,12 +210,15 @@ class Trial:
             found["moved_ap"], found["moved_resampled"] = detecting.precisions(scores, True)
         return found
 
-    def _scores(self, task: Task, rows: Tensor) -> dict[str, Tensor]:
-        """Scores of test windows by name of the way."""
-        scores = {name: rows @ task.single(name) for name in SINGLES}
+    def _scores(self, task: Task, rows: Tensor, ways: Sequence[str] | None) -> dict[str, Tensor]:
+        """Scores of test windows by name of the way; mixtures of ways only if all are wanted."""
+        scores = {name: rows @ task.single(name) for name in SINGLES if ways is None or name in ways}
         for recipe in RECIPES:
-            for k, one in pooled(rows @ task.exemplars(recipe).T):
-                scores[f"{recipe.name} | {k}"] = one
+            if ways is None or recipe.name in ways:
+                for k, one in pooled(rows @ task.exemplars(recipe).T):
+                    scores[f"{recipe.name} | {k}"] = one
+        if ways is not None:
+            return scores
         base = scores[SQUARED]
         for name in ("S | 5", "S | 20", "S, jitter 0.7 | 5", "S, C 1e-4, weight 500 | 5"):
             for factor in (0.25, 0.5):
@@ -252,7 +274,7 @@ class Task:
             objects = self.objects[used[self.objects]]
             if not len(objects):
                 return self.single(name)
-            positives, weights = self._positives(objects, recipe.jitter)
+            positives, weights = self._positives(self._with_mirror(objects, recipe.mirror), recipe.jitter)
             n = positives.shape[0] * positives.shape[1]
             positives, weights = positives.reshape(1, n, -1), weights.reshape(1, n)
             negatives = self.rows(used & (self.overlap <= 0.3))
@@ -261,6 +283,9 @@ class Task:
             found = newton(positives * scale, weights * recipe.weight, negatives * scale, recipe.C, recipe.loss)
             self.made[key] = found[0] * scale
         return self.made[key]
+
+    def _with_mirror(self, objects: np.ndarray, mirror: bool) -> np.ndarray:
+        return np.concatenate([objects, self.trial.table.mirror_images(objects)]) if mirror else objects
 
     def _positives(self, objects: np.ndarray, jitter: float | None) -> tuple[Tensor, Tensor]:
         """(E, J, d + 1) rows that are positives of each object, itself first, and (E, J) their weights of sum 1."""
@@ -281,7 +306,7 @@ class Task:
 
     def exemplars(self, recipe: Recipe) -> Tensor:
         """(E, d + 1) weights, the bias last."""
-        positives, weights = self._positives(self.objects, recipe.jitter)
+        positives, weights = self._positives(self._with_mirror(self.objects, recipe.mirror), recipe.jitter)
         if recipe.loss == "lda":
             mean = (positives * weights[..., None]).sum(dim=1)
             return self._lda(mean)

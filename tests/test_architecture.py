@@ -66,6 +66,7 @@ PARTS = {
         "training_descriptor",
         "left_out",
         "class_training",
+        "cross_fitting",
         "shrinkage",
         "box_regression",
         "class_calibration",

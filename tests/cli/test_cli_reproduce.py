@@ -223,6 +223,36 @@ def test_the_images_of_the_network_are_told_apart_from_the_others(halves, tmp_pa
 
 
 @pytest.mark.long
+def test_a_network_is_tuned_on_other_images_and_then_used(halves, tmp_path, capsys):
+    pytest.importorskip("torch")
+    write_voc(make_scenes(8, 1, classes=("three", "eight", "four"), random_state=7), tmp_path / "others")
+    tuning = ("input_size=64", "epochs=1", "batches_per_epoch=1", "windows.method=grid", "windows.max_windows=60")
+    arguments = [
+        *("reproduce", "-o", str(tmp_path / "out"), "--data", str(halves), "--own-split", "--classes", "eight"),
+        *("--network-data", str(tmp_path / "others"), *(word for one in tuning for word in ("--network-set", one))),
+        *("--time-limit", "0.05", "--jobs", "1", "--no-cache", "--no-figures", "--set", "windows.mode=single"),
+        *("--set", "windows.max_windows=40", "--set", "training.max_images=4", "--set", "descriptor.n_components=8"),
+    ]
+    assert main(arguments) == 0
+    network, folder = tmp_path / "out-network.onnx", tmp_path / "out"
+    assert network.exists()
+    page = (folder / "results.md").read_text()
+    assert f"- descriptor.backbone = {network}: asked for" in page
+    assert "- descriptor.mode = crop: asked for" in page
+    told = "The network was tuned on 9 images of others; none of the 8 images of the exemplars is among them."
+    assert f"- **images of the network**: {told}" in page
+    recipes = json.loads((folder / "run.json").read_text())["options"]
+    assert [one["descriptor"]["backbone"] for one in recipes["Val1"]] == [str(network)] * 3
+    assert [one["descriptor"]["name"] for one in recipes["HOG"]] == ["hog"]
+    assert {path.name for path in (folder / "tables").glob("*.csv")} >= {f"{name}.csv" for name in TABLES}
+    capsys.readouterr()
+    before = network.stat().st_mtime_ns
+    assert main(arguments) == 0
+    assert "had everything: nothing was measured" in capsys.readouterr().out
+    assert network.stat().st_mtime_ns == before
+
+
+@pytest.mark.long
 def test_a_folder_of_another_dataset(finished, photographs, capsys):
     folder, _, _ = finished
     assert main(["reproduce", "-o", str(folder), "--data", str(photographs / "voc"), *QUICK]) == 1

@@ -188,7 +188,7 @@ def _tuned(
 
 def _network_options(arguments: argparse.Namespace) -> FinetuneOptions:
     """How the network is tuned; a value that reads as a number, a truth value or null in JSON is that."""
-    changes: dict[str, object] = {}
+    changes: dict[str, object] = {"min_objects": 1}  # of --network-data no classes can be named: rare ones do no harm
     for name, value in set_options(arguments.network_set, "--network-set").items():
         try:
             changes[name] = json.loads(value)

@@ -33,6 +33,7 @@ from eesvm.detector.class_training import (
     score_class,
     trained_class,
 )
+from eesvm.detector.cross_fitting import cross_fitted
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_table import StageProgress, TrainingWindows
 from eesvm.detector.training_tasks import (
@@ -122,7 +123,9 @@ class ClassStages:
     def score(self, windows: TrainingWindows, trained: TrainedClass) -> CalibrationScores:
         """The scores that a class is calibrated on."""
         options, random_state = self.options.calibration, self.options.random_state
-        return score_class(windows, trained, options, random_state=random_state, score=partial(self._score, windows))
+        score = partial(self._score, windows)
+        found = score_class(windows, trained, options, random_state=random_state, score=score)
+        return cross_fitted(windows, trained, found, self.options)
 
     def _score(self, windows: TrainingWindows, is_chosen: NDArray[np.bool_], weights: F32, biases: F32) -> F32:
         """(n, E) scores of the chosen windows."""

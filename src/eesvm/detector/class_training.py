@@ -68,6 +68,11 @@ class TrainedClass:
     n_mirrored: int = 0  # the last so many exemplars are mirror images of the first, in their order
 
     @property
+    def objects(self) -> tuple[Instance, ...]:
+        """The instances, each once."""
+        return self.instances[: len(self.instances) - self.n_mirrored]
+
+    @property
     def is_mirrored(self) -> NDArray[np.bool_]:
         """(E,) whether an exemplar is the mirror image of its instance."""
         return np.arange(len(self.instances)) >= len(self.instances) - self.n_mirrored

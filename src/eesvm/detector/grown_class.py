@@ -22,8 +22,9 @@ from eesvm.calibration.tables.score_table import ScoreTable
 from eesvm.detector.box_regression import regress_boxes
 from eesvm.detector.class_calibration import CHANGED, JOINT, calibrate_class
 from eesvm.detector.class_training import CalibrationScores, SingleSVM, TrainedClass, fit_single, make_trainer
+from eesvm.detector.cross_fitting import moved_by
 from eesvm.detector.kept_windows import KeptWindows, with_hardest, with_windows
-from eesvm.detector.left_out import judged_windows
+from eesvm.detector.left_out import JudgedWindows, judged_windows
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_table import NEGATIVE, POSITIVE, TrainingWindows
@@ -226,6 +227,7 @@ def _finished(
     rows = _calibration_rows(news, scores, options.random_state)
     kept, scores = _replaced(kept, scores, windows, rows, news.is_negative)
     judged = judged_windows(windows, name, exemplars, options.random_state)
+    moved = _moved(kept, scores, judged, exemplars) if options.calibration.cross_fit else None
     kept = with_hardest(with_windows(kept, windows, rows, judged), windows, news.is_negative, begun.single)
     mirror = options.training.mirror
     n_mirrored = len(news.instances) if mirror else 0
@@ -238,10 +240,36 @@ def _finished(
         n_negatives=scores.n_negatives + int((news.labels == NEGATIVE).sum()),
         judged=kept.scored(exemplars) if options.calibration.shrink is not None else None,
     )
+    found = found if moved is None else _moved_alike(found, moved, scores.table.n_exemplars)
     records = {record.image_id: record for record in windows.records}
     begun = replace(begun, annotations=(*annotations, *annotate_all(news.instances, records, problems, mirror)))
     n_refused = len(np.unique(windows.image[news.is_rejected]))
     return _calibrated(begun, found, kept, options, len(begun.annotations) - len(annotations) + n_refused)
+
+
+class _Moves(NamedTuple):
+    """By how much windows were moved that a class was calibrated on without its prior; new ones are as they are."""
+
+    rows: F32  # (n, 1) of the score table
+    judged: F32  # (k, 1) of whole images
+
+
+def _moved(kept: KeptWindows, scores: CalibrationScores, judged: JudgedWindows, exemplars: LinearExemplars) -> _Moves:
+    """Of windows that stay, before new ones join them; a prior has not seen images that come later."""
+    rows = moved_by(kept.rows, scores.table.scores, exemplars)
+    if scores.judged is None:
+        return _Moves(rows, np.empty((0, 1), dtype=np.float32))
+    stays = ~np.isin(kept.judged.image_ids, judged.image_ids)[kept.judged.image]
+    return _Moves(rows, moved_by(kept.judged_rows, scores.judged.scores, exemplars)[stays])
+
+
+def _moved_alike(scores: CalibrationScores, moved: _Moves, n_old: int) -> CalibrationScores:
+    """New exemplars score old windows, and all score those of whole images, with the prior that has not seen them."""
+    table, judged = scores.table, scores.judged
+    table.scores[: len(moved.rows), n_old:] += moved.rows
+    if judged is not None:
+        judged.scores[: len(moved.judged)] += moved.judged
+    return scores
 
 
 def _replaced(

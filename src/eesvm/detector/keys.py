@@ -57,6 +57,8 @@ class TrainingKeys:
         options = {name: vars(self.options.calibration)[name] for name in wanted}
         if self.options.calibration.shrink is not None:
             options["judged"] = True
+        if self.options.calibration.cross_fit:
+            options["cross_fit"] = True
         return _of_class(class_name, "scores", digest([self.training(class_name).key, options]))
 
     def kept(self, class_name: str) -> PartKey:
@@ -67,6 +69,7 @@ class TrainingKeys:
         """A calibrator: what it reads of the options."""
         options = {name: value for name, value in vars(self.options.calibration).items() if name != "calibrator"}
         shrink = options.pop("shrink")
+        del options["cross_fit"]  # it is in the scores
         if stored != JOINT:
             options = {"criterion": options["criterion"]} if stored == "sigmoid" else {}
         if shrink is not None and stored in SHRINKABLE:

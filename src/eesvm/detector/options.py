@@ -165,6 +165,7 @@ class CalibrationOptions:
     # Share of the scales of exemplars that is their own, 0 to 1; "auto": as images left out support it, class by class;
     # None: all of it, and sigmoids of each exemplar, as in the paper.
     shrink: str | float | None = _preset("calibration.shrink")
+    cross_fit: bool = False  # whether windows are scored by a class prior that has not seen their image
     positive_overlap: float = 0.5  # IoU from which a window is a positive
     negative_overlap: float = 0.2  # and up to which it is a negative; between them it is neither
     max_negatives: int | None = 50_000  # drawn at random from all images; None: all
@@ -178,6 +179,7 @@ class CalibrationOptions:
         _check_optional(self.node_limit, "calibration.node_limit", minimum=1, integer=True)
         check_number(self.gap, "calibration.gap", minimum=0)
         check_choice(self.criterion, "calibration.criterion", CRITERIA)
+        check_choice(self.cross_fit, "calibration.cross_fit", (True, False))
         if isinstance(self.shrink, str):
             check_choice(self.shrink, "calibration.shrink", (AUTO,))
         _check_optional(None if self.shrink == AUTO else self.shrink, "calibration.shrink", minimum=0, maximum=1)

@@ -330,8 +330,7 @@ class TrainingRun:
             trained = self._stages.trained(name)
         with self._parts.stage("annotations"):
             records = {record.image_id: record for record in windows.records}
-            objects = trained.instances[: len(trained.instances) - trained.n_mirrored]
-            annotations = annotate_all(objects, records, self.problems, mirror=trained.n_mirrored > 0)
+            annotations = annotate_all(trained.objects, records, self.problems, mirror=trained.n_mirrored > 0)
         return ClassModel(name, trained.exemplars, annotations, trained.single)
 
     def _regress(self, name: str) -> BoxRegressor | None:

@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm.detector.class_training import CalibrationScores, TrainedClass, score_class, train_class
+from eesvm.detector.cross_fitting import cross_fitted
 from eesvm.detector.options import DetectorOptions
+from eesvm.detector.training_table import TrainingWindows
 from eesvm.experiments.reproduction.recipes import Recipe
 from eesvm.experiments.reproduction.results import Row
 from eesvm.experiments.reproduction.split_windows import Tables
@@ -27,6 +29,7 @@ from eesvm.experiments.tables.detections import (
     regressor_of,
 )
 from eesvm.experiments.tables.windows import Method
+from eesvm.structures import ExemplarAnnotation
 from eesvm.transfer.annotations import annotate_all
 from eesvm.transfer.quality import MASK_IOU, NothingToCompareError, random_choice, transfer_quality
 
@@ -94,7 +97,7 @@ class ClassWork:
         hits = [hit for hit in joint.hits if hit.exemplars]
         if not hits:
             return {}
-        annotations = annotate_all(self.trained().instances, {record.image_id: record for record in train.records})
+        annotations = self.annotations(train)
         instances = [hit.instance for hit in hits]
         choices = {
             WINNER: np.array([hit.exemplars[0] for hit in hits]),
@@ -107,14 +110,19 @@ class ClassWork:
         except (NothingToCompareError, KeyError):  # there are no masks
             return {}
 
+    def annotations(self, train: TrainingWindows) -> tuple[ExemplarAnnotation, ...]:
+        """What the exemplars of the first recipe hand on."""
+        trained, records = self.trained(), {record.image_id: record for record in train.records}
+        return annotate_all(trained.objects, records, mirror=trained.n_mirrored > 0)
+
     def _train(self, options: DetectorOptions) -> tuple[TrainedClass, CalibrationScores]:
         is_judged = options.calibration.shrink is not None  # then scores of whole images are wanted, too
-        kind = options.windows, options.descriptor, options.training, is_judged
+        kind = options.windows, options.descriptor, options.training, is_judged, options.calibration.cross_fit
         if kind not in self._trained:
             train, _ = self.windows_of(options)
             trained = train_class(train, self.class_name, options.training, random_state=options.random_state)
             scores = score_class(train, trained, options.calibration, random_state=options.random_state)
-            self._trained[kind] = trained, scores
+            self._trained[kind] = trained, cross_fitted(train, trained, scores, options)
         return self._trained[kind]
 
 

@@ -38,7 +38,6 @@ from eesvm.experiments.reproduction.splits import Split, Splits
 from eesvm.experiments.search_study.pruning import SECONDS, PruningStudy, generated_table, pruning_study
 from eesvm.experiments.tables.windows import Method
 from eesvm.structures import Problem
-from eesvm.transfer.annotations import annotate_all
 
 N_RESAMPLES = 200  # of the test images, for the intervals of a single split
 
@@ -270,7 +269,7 @@ def _figure_inputs(dataset: str, work: ClassWork) -> FigureInputs:
         train=train,
         trained=trained,
         scores=work.scores(),
-        annotations=annotate_all(trained.instances, {record.image_id: record for record in train.records}),
+        annotations=work.annotations(train),
         result=next(result for result in work.results() if result.rule == Method.JOINT_SIGMOID),
         test_records=test.records,
         positive_overlap=calibration.positive_overlap,

@@ -33,6 +33,7 @@ from eesvm.detector.class_training import (
     score_class,
     train_class,
 )
+from eesvm.detector.cross_fitting import cross_fitted
 from eesvm.detector.options import DetectionOptions, DetectorOptions
 from eesvm.detector.training_table import TrainingWindows
 from eesvm.exemplars.scoring import score_windows
@@ -131,6 +132,7 @@ def compare_rules(
     options = DetectorOptions() if options is None else options
     trained = train_class(train, class_name, options.training, random_state=options.random_state)
     scores = score_class(train, trained, options.calibration, random_state=options.random_state)
+    scores = cross_fitted(train, trained, scores, options)
     calibrator_of = calibrators_on_demand(scores, options)
     return trained, judge_rules(
         test,
