@@ -144,7 +144,7 @@ def measure(item: tuple[str, int, str], arguments: argparse.Namespace) -> dict[s
     report = evaluate_detections(test, found, protocol="voc10", classes=classes)
     recall = window_recall(test, list(propose_windows(test, options.windows, 1, cache=cache)), thresholds=(0.5, 0.7))
     return {
-        "set": name, "split": split, "way": way, "seconds": time.process_time() - started,
+        "set": name, "split": split, "way": way, "machine": machine(), "seconds": time.process_time() - started,
         "images": len(chosen), "exemplars": sum(model.n_exemplars for model in detector.models_),
         "ap": {one.class_name: 100 * one.average_precision for one in report.classes},
         "recall": 100 * recall.total.recall[0],
@@ -170,7 +170,7 @@ def measure_time(arguments: argparse.Namespace) -> None:
         chosen = np.random.default_rng(0).permutation(len(train))[: arguments.train_images]
         write_voc(part(train, np.sort(chosen)), f"{folder}/train")
         for way in WAYS:
-            line = {"way": way, "train_images": len(chosen)}
+            line = {"way": way, "train_images": len(chosen), "machine": machine()}
             changes = [f"--set={key}={value}" for key, value in WAYS[way].items()]
             model = f"{folder}/model_{way}"
             commands = {
@@ -205,7 +205,7 @@ def page(lines: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
         [
             "# Our windows and OpenCV's, end to end",
             "",
-            f"`python benchmarks/bench_end_to_end.py`, {machine()}.",
+            "`python benchmarks/bench_end_to_end.py`.",
             "",
             "The default preset, once on windows of our own selective search (mode default), once on those of OpenCV "
             "(mode fast, the default before); everything else the same.",
@@ -243,7 +243,7 @@ def detection_section(lines: list[dict[str, Any]], arguments: argparse.Namespace
         "",
         "Average precision by VOC 2010 in per cent, mean over the classes with the most objects, then over splits into "
         "halves; the difference is paired, with a t-interval over the splits, which are few. Recall: objects of the "
-        "test half that some window overlaps by 0.5.",
+        f"test half that some window overlaps by 0.5. {machines(lines)}.",
         "",
         markdown(headings, rows),
     ]
@@ -268,13 +268,17 @@ def time_section(lines: list[dict[str, Any]]) -> list[str]:
         "",
         f"Playing cards, `eesvm train` on {best[OURS]['train_images']} photographs of the train split and `eesvm detect` "
         "on the 67 of the test split, each from an empty cache, with kernels compiled before; wall clock, both cores, "
-        "start of the program included. Stages are those that `--profile` prints, from half a second on.",
+        f"start of the program included. Stages are those that `--profile` prints, from half a second on. {machines(lines)}.",
         "",
         markdown(
             ["command", "stage", "OpenCV, s", "ours, s", "times faster"],
             rows,
         ),
     ]
+
+
+def machines(lines: list[dict[str, Any]]) -> str:
+    return "; ".join(sorted({line["machine"] for line in lines}))
 
 
 def stages(profile: str) -> dict[str, float]:

@@ -135,7 +135,12 @@ def test_budget_threads_and_order_do_not_matter():
     order = np.random.default_rng(0).permutation(30)
     shuffled = ExemplarSVMs.original().fit(exemplars[order], negatives)
     np.testing.assert_allclose(shuffled.objective_, whole.objective_[order], rtol=1e-3)
-    for options in ({"n_jobs": 1}, {"n_jobs": 3}, {"memory_budget": 3_000_000}, {"memory_budget": 3_000_000, "n_jobs": 16}):
+    for options in (
+        {"n_jobs": 1},
+        {"n_jobs": 3},
+        {"memory_budget": 3_000_000},
+        {"memory_budget": 3_000_000, "n_jobs": 16},
+    ):
         other = ExemplarSVMs.original(**options).fit(exemplars, negatives)
         np.testing.assert_allclose(other.objective_, whole.objective_, rtol=1e-3, err_msg=str(options))
 
