@@ -199,7 +199,7 @@ def page(found: dict[str, list[dict]]) -> str:
             }
             for name, rows in found.items()
         }
-        parts.append(f"### Recall {recall:g}\n")
+        parts.append(f"\n### Recall {recall:g}\n")
         rows = []
         for name, by_way in values.items():
             cells = [name, f"{100 * by_way[SHARED].mean():.1f}"]
@@ -214,7 +214,7 @@ def page(found: dict[str, list[dict]]) -> str:
             half = stats.t.ppf(0.975, len(each) - 1) * each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else 0.0
             last.append(f"**{each.mean():+.2f} ± {half:.2f}**")
         parts.append(markdown(["table", SHARED, *ways[1:]], [*rows, last]))
-    parts.append("### As decided\n")
+    parts.append("\n### As decided\n")
     parts.append("Mean recall and false alarms, in per cent, of what was fitted for a recall, on the tested half.\n")
     decided = [way for way in ways if "decided" in next(iter(found.values()))[0]["ways"][way]]
     rows = []
@@ -228,7 +228,7 @@ def page(found: dict[str, list[dict]]) -> str:
                 cells.append(" / ".join(f"{100 * np.mean(each):.1f}" for each in both))
             rows.append(cells)
     parts.append(markdown(["table", "wanted", *decided], rows))
-    parts.append("### What was chosen\n")
+    parts.append("\n### What was chosen\n")
     chosen = [[name, *(_chosen(kept, recall) for recall in RECALLS)] for name, kept in found.items()]
     parts.append(markdown(["table", *(f"units and strength at {recall:g}" for recall in RECALLS)], chosen))
     return "\n".join(parts)
@@ -264,7 +264,7 @@ def main() -> None:
         for (name, which, _), rows in zip(jobs, outcomes, strict=True):
             if which == rounds:
                 found[name] = found.get(name, []) + rows
-        parts.append(f"## Round {rounds}\n\n{page(found)}")
+        parts.append(f"## Round {rounds}\n{page(found)}\n")
     if missing:
         print(f"missing: {', '.join(missing)}")
         parts.append(f"Not at hand: {', '.join(missing)}.\n")

@@ -180,8 +180,7 @@ def budget_rows(name: str, table: ScoreTable) -> list[list[str]]:
 HEAD = """# Peers
 
 `python benchmarks/bench_peers.py FOLDER`; nothing is fetched, files and packages that are not there are named below. All figures are
-of the rows that thresholds were fitted to: this page is about the search. What holds on new rows is in
-[on new rows](held_out.md).
+of the rows that thresholds were fitted to: this page is about the search. Much of such a lead is gone [on new rows](held_out.md).
 """
 
 
@@ -219,16 +218,17 @@ def main() -> None:
     )
     parts.append(markdown(["table", "floor", "TruSThresh", "semantic-router", "random search", "eesvm", "bound"], rows))
     if with_iguanas and tables:
-        parts.append("## Recall within a budget\n")
+        parts.append("\n## Recall within a budget\n")
         parts.append(
             f"Iguanas {importlib.metadata.version('iguanas')} chooses among rules `column > t` for {len(GRID)} quantiles t "
             "of each column's negatives: greedily by F1, or by recall while so many rows raise an alert. Beside it, the "
-            "most recall with the same false alarms.\n"
+            "most recall with the same false alarms. That is not what Iguanas was asked for: it chooses among given rules, and an "
+            "alert rate counts accepted positives, too.\n"
         )
         found = [row for name, table in tables.items() for row in budget_rows(name, table)]
         header = ["table", "Iguanas by", "rules", "false alarms", "its recall", "eesvm recall", "bound"]
         parts.append(markdown(header, found))
-    parts.append(f"Not at hand: {', '.join(missing)}.\n" if missing else "Everything was at hand.\n")
+    parts.append(f"\nNot at hand: {', '.join(missing)}.\n" if missing else "\nEverything was at hand.\n")
     (ROOT / "docs" / "results" / "peers.md").write_text("\n".join(parts))
 
 
