@@ -72,7 +72,7 @@ calibrate on), the other judges. "Mirrored" is `training.mirror`: the mirror ima
 and an object of the single SVM that is their prior. Judged is the best detection of each object that is found (IoU of
 0.5), boxes moved by regression; void pixels count neither way. "Vote" are the five best calibrated exemplars, weighted
 by their scores; "refined" is what the photograph and the mean mask of the class make of the mask
-(`eesvm.transfer.refine`, three of whose numbers were chosen on 160 detections of VOC's third split; what the others say is
+(`eesvm.transfer.refine`, three of whose numbers were chosen, among about 35 variants, on 160 detections of VOC's third split; what the others say is
 below); "class" is a vote of 30 random exemplars of the class, all alike: what is lost without a winner; "nearest" has the nearest descriptor, "random" is the mean of ten exemplars of the class. In per cent, with 95 %
 intervals over images; a photograph is in several splits.
 """

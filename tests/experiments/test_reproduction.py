@@ -10,15 +10,18 @@ import pytest
 from eesvm import InputError
 from eesvm._support.run_folder import RunFolder
 from eesvm.datasets.scenes import make_scenes
+from eesvm.detector.training_descriptor import training_windows
 from eesvm.experiments.figures.paper_figures import PaperFigure
 from eesvm.experiments.reproduction.files import check_folder, read_figures, read_problem, write_figures
-from eesvm.experiments.reproduction.recipes import DEFAULT_PRESET, make_recipes
+from eesvm.experiments.reproduction.measure import ClassWork
+from eesvm.experiments.reproduction.recipes import DEFAULT_PRESET, Recipe, make_recipes
 from eesvm.experiments.reproduction.results import FULL, SMALL, STAGES, Results
 from eesvm.experiments.reproduction.run import Reproduction
 from eesvm.experiments.reproduction.splits import own_split, scene_splits
 from eesvm.experiments.tables.detections import PAPER_RULES
 from eesvm.experiments.tables.windows import Method
 from eesvm.structures import Dataset
+from helpers.detector_scenes import quick_options, scenes, shared_cache
 
 QUICK = {
     "windows.mode": "single",
@@ -220,3 +223,17 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path):
     (tmp_path / "mine" / "thesis.tex").write_text("...")
     with pytest.raises(InputError, match=r"it holds thesis\.tex, and no run\.json of an earlier run"):
         Reproduction(small_splits(), make_recipes(1.0, QUICK), tmp_path / "mine")
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_mirrored_exemplars_hand_on_mirrored_annotations(mirror):
+    options = quick_options("paper", training__mirror=mirror)
+    train = training_windows(scenes("train"), options, cache=shared_cache())
+    work = ClassWork([Recipe(options, PAPER_RULES)], lambda _: (train, train), "three")
+    found, trained = work.annotations(train), work.trained()
+    assert len(found) == len(trained.exemplars.coef_) == len(trained.objects) * (1 + mirror)
+    assert [one.is_mirrored for one in found] == trained.is_mirrored.tolist()
+    n = len(trained.objects)
+    for first, second in zip(found[:n], found[n:], strict=False):
+        np.testing.assert_array_equal(second.mask, first.mask[:, ::-1])
+        np.testing.assert_array_equal(second.picture, first.picture[:, ::-1])
