@@ -278,7 +278,7 @@ def time_section(lines: list[dict[str, Any]]) -> list[str]:
 
 
 def machines(lines: list[dict[str, Any]]) -> str:
-    return "; ".join(sorted({line["machine"] for line in lines}))
+    return "; ".join(sorted({line.get("machine", "an unknown machine") for line in lines}))
 
 
 def stages(profile: str) -> dict[str, float]:

@@ -78,8 +78,8 @@ def random_search(problem: CalibrationProblem, recall: float) -> tuple[float, fl
     """(false alarms, seconds) of the best draw of all runs that reaches the recall.
 
     Each draw takes for every column one of 100 numbers within `REACH` of the threshold that it has, kept from 0 to 1; the
-    draw stays, good or bad, and the best of all is the answer. Runs start at 0.5, and where nothing there reaches the
-    recall, at 0.
+    draw stays, good or bad, and the best of all is the answer. The first run starts at 0,
+    where everything is accepted, the others at 0.5.
     """
     began, best = time.process_time(), np.inf
     for seed in range(N_RUNS):

@@ -6,9 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 
 from eesvm import CalibrationProblem, InputError, JointCalibrator, load_calibration, save_calibration, verify
-from eesvm.calibration.held_out import cross_validate, make_folds, part, resampled, share_with_interval
+from eesvm.calibration.held_out import (
+    cross_validate,
+    make_folds,
+    part,
+    resampled,
+    share_with_interval,
+    training_parts,
+)
 from eesvm.calibration.pooled import Choice, Decisions, Offsets, Rows, Units, pool
 from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.fit import fit_table, hold_out
@@ -351,19 +359,81 @@ def test_positives_without_a_score_are_held_out_like_others(options):
     assert everything.recall.value <= held_out.recall.value
 
 
-@pytest.mark.parametrize(
-    "options", [{"target_recall": 0.75, "max_detectors": 1}, {"max_loss": 1.0, "n_bootstraps": 2}], ids=str
-)
-def test_parts_that_cannot_meet_what_is_asked_for(options):
-    """Half of the positives, or of the budget, is not enough for anything: parts get what `refit` finds for them."""
-    scores = np.array([[2.0, 0], [2, 0], [2, 0], [0, 2], [0, 2], [0, 2], [1, 1], [1, 1], [1, 1], [3, 3]])
-    labels = np.array([1, 1, 1, 1, 1, 1, 0, 0, 0, 0])
-    if "max_detectors" in options:
-        scores[4, 0] = scores[5, 0] = 2
-    made = ScoreTable(scores, labels)
-    calibrator = JointCalibrator(n_jobs=1, **options)
+ONE_OF_TWO = np.array([[2.0, 0], [2, 0], [2, 0], [0, 2], [0, 2], [0, 2], [1, 1], [1, 1], [1, 1], [3, 3]])
+
+
+def test_parts_that_cannot_meet_a_budget_are_refitted():
+    """A share of the budget is not enough for anything: parts get what `refit` finds for them."""
+    made = ScoreTable(ONE_OF_TWO, np.array([1, 1, 1, 1, 1, 1, 0, 0, 0, 0]))
+    calibrator = JointCalibrator(n_jobs=1, max_loss=1.0, n_bootstraps=2)
     problem = fit_table(made, calibrator)
-    assert 0 <= hold_out(made, calibrator, problem, 3).recall.value <= 1
+    assert hold_out(made, calibrator, problem, 3).recall.value == recall_of_refits(problem, calibrator, 3)
+
+
+def test_parts_in_which_one_detector_is_not_enough_are_fitted_like_the_whole():
+    """One detector has the recall in some parts, and not in others."""
+    scores = ONE_OF_TWO.copy()
+    scores[4, 0] = 2
+    made = ScoreTable(scores, np.array([1, 1, 1, 1, 1, 1, 0, 0, 0, 0]))
+    for seed in range(4):
+        calibrator = JointCalibrator(n_jobs=1, target_recall=0.66, max_detectors=1, random_state=seed)
+        problem = fit_table(made, calibrator)
+        folds, covered = make_folds(problem, 3, random_state=seed), 0.0
+        for fold, rest, _ in training_parts(problem, folds):
+            groups = folds.positive_groups[folds.positives != fold], folds.negative_groups[folds.negatives != fold]
+            thresholds = clone(calibrator).set_params(node_limit=1).fit_problem(rest, groups).thresholds_
+            covered += (problem.positive_scores > thresholds).any(axis=1)[folds.positives == fold].sum()
+        assert hold_out(made, calibrator, problem, 3).recall.value == covered / 6
+
+
+def recall_of_refits(problem, calibrator, n_folds):
+    """Recall on held-out rows of what `refit` finds for the others, fold by fold."""
+    folds, covered = make_folds(problem, n_folds), 0.0
+    for fold, rest, share in training_parts(problem, folds):
+        accepted = (problem.positive_scores > calibrator.refit(rest, share)).any(axis=1)
+        covered += problem.positive_weights[accepted & (folds.positives == fold)].sum()
+    return covered / problem.positive_weights.sum()
+
+
+def test_parts_that_are_too_small_for_folds_of_their_own_are_refitted():
+    """Two positives: a part has one, and what new rows need cannot be tried on it."""
+    made = ScoreTable(np.array([[2.0, 0], [3, 1], [1, 1], [0, 2], [1, 0], [0, 1]]), np.array([1, 1, 0, 0, 0, 0]))
+    calibrator = JointCalibrator(n_jobs=1, target_recall=0.9)
+    problem = fit_table(made, calibrator)
+    assert hold_out(made, calibrator, problem, 2).recall.value == recall_of_refits(problem, calibrator, 2)
+
+
+def test_limits_of_refits_are_those_of_the_calibrator():
+    made = table()
+    for limit, expected in ((None, 1), (7, 7)):
+        calibrator = JointCalibrator(n_jobs=1, target_recall=0.9, node_limit=limit, time_limit=50.0)
+        problem = fit_table(made, calibrator)
+        seen = []
+        calibrator.progress = lambda *_, seen=seen: seen.append(True)
+        refitted = calibrator.refit_as_fitted(
+            problem, 1.0, (np.arange(problem.n_positives), -1 - np.arange(problem.n_negatives))
+        )
+        alike = JointCalibrator(n_jobs=1, target_recall=0.9, node_limit=expected, time_limit=10.0).fit_problem(
+            problem, (np.arange(problem.n_positives), -1 - np.arange(problem.n_negatives))
+        )
+        np.testing.assert_array_equal(refitted, alike.thresholds_)
+        assert not seen
+
+
+def test_a_recall_that_needs_what_is_switched_off_accepts_everything():
+    """One positive in four is scored by the last detector alone, which is off: with it missed, 0.9 cannot be had."""
+    nothing = np.nan
+    problem = CalibrationProblem(
+        np.array([[2.0, nothing], [3, nothing], [4, nothing], [nothing, 5]]),
+        np.array([[1.0, 1], [0, 6], [2.5, 0]]),
+        missing="not-fired",
+    )
+    units = Units.of("scores", problem.negative_scores)
+    rows = Rows.of(units, problem)
+    made = Offsets.of(units, problem, np.array([1.5, np.inf]), keep_off=True)
+    assert rows.pooled(made, 1.0).false_alarms(0.9) == 1
+    assert rows.pooled(made, 1.0).false_alarms(0.75) == 1 / 3
+    assert rows.pooled(Offsets.of(units, problem, np.array([1.5, np.inf]), keep_off=False), 1.0).false_alarms(0.9) < 1
 
 
 def test_parts_keep_everything():

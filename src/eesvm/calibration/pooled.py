@@ -209,7 +209,9 @@ class Rows:
 
     def pooled(self, made: Offsets, strength: float) -> Decisions:
         positives, negatives = (made.pooled(values, strength) for values in (self.positives, self.negatives))
-        return Decisions(positives, negatives, self.problem.positive_weights, self.problem.negative_weights)
+        n_coverable = int((self.positives > -np.inf).any(axis=1).sum())  # also by what is switched off
+        weights = self.problem.positive_weights, self.problem.negative_weights
+        return Decisions(positives, negatives, *weights, n_coverable)
 
 
 @dataclass(frozen=True)
@@ -220,14 +222,18 @@ class Decisions:
     negatives: _F64
     positive_weights: _F64
     negative_weights: _F64
+    n_coverable: int | None = None  # positives that somebody may cover; None: those whose number is not -inf
 
     def lowest(self, recall: float) -> float:
-        """The number of the last positive, from the highest down, that a recall needs."""
+        """The number of the last positive, from the highest down, that a recall needs.
+
+        It is -inf, so that everything is accepted, where only exemplars that are switched off would cover that one.
+        """
         order = np.argsort(-self.positives, kind="stable")
         covered = self.positive_weights[order].cumsum()
         place = int(np.searchsorted(covered, recall * covered[-1] * (1 - 1e-12)))
-        n_scored = int((self.positives > -np.inf).sum())  # of rows that nobody may cover none is ever the last
-        return float(self.positives[order[min(place, max(n_scored, 1) - 1)]])
+        n = int((self.positives > -np.inf).sum()) if self.n_coverable is None else self.n_coverable
+        return float(self.positives[order[min(place, max(n, 1) - 1)]])  # what nobody may cover is never the last
 
     def false_alarms(self, recall: float) -> float:
         """The share of the negatives' weight that is accepted where so many positives are."""

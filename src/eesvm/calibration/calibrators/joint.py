@@ -297,7 +297,12 @@ class JointCalibrator(ScoreCalibrator):
         is_plain = self.target_recall is None and not self.n_bootstraps
         if is_plain or problem.orphans().all():
             return self.refit(problem, share)
-        copy = clone(self).set_params(node_limit=_REFIT_NODES, sigmoid=False, progress=None)
+        copy = clone(self).set_params(
+            time_limit=None if self.time_limit is None else self.time_limit / self.n_folds,
+            node_limit=_REFIT_NODES if self.method == "exact" and self.node_limit is None else self.node_limit,
+            sigmoid=False,
+            progress=None,
+        )
         if self._goal_is_recall():
             name = "min_recall" if self.target_recall is None else "target_recall"
             copy.set_params(**{name: _reachable(problem, self._floor())})
@@ -305,10 +310,8 @@ class JointCalibrator(ScoreCalibrator):
             copy.set_params(max_loss=self.max_loss * share)
         try:
             copy.fit_problem(problem, groups)
-        except InputError:
-            if self._goal_is_recall() and self.max_detectors is None:
-                raise
-            return self.refit(problem, share)  # the part cannot meet what is asked for
+        except InputError:  # the part cannot meet what is asked for, or is too small to be cut into folds once more
+            return self.refit(problem, share)
         return getattr(copy, "votes_", copy.thresholds_)
 
     def _goal_is_recall(self) -> bool:
