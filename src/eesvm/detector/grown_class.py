@@ -108,7 +108,7 @@ def grow_class(before: ClassModel, news: News, options: DetectorOptions, problem
         )
         exemplars = _joined(exemplars, _train(news, new, negatives, images, single, options))
     changed = replace(before, exemplars=exemplars, single=single)
-    return _finished(changed, before.annotations, kept, scores, news, options, problems)
+    return _finished(changed, before, kept, scores, news, options, problems)
 
 
 def new_class(
@@ -119,6 +119,8 @@ def new_class(
     problems: list[Problem] | None,
 ) -> ClassModel:
     """A class that the model lacks, whose negatives are the calibration windows of other classes in other images.
+
+    No prior has not seen its images: with `calibration.cross_fit`, too, its scores are those of its own prior.
 
     Parameters
     ----------
@@ -145,7 +147,7 @@ def new_class(
     kept = replace(KeptWindows.none(pool.shape[1]), rows=pool)
     wanted: dict[str, Any] = dict.fromkeys(others[0].calibrators)
     begun = ClassModel(name, exemplars, (), single, wanted, regressor)
-    return _finished(begun, (), kept, scores, news, options, problems)
+    return _finished(begun, begun, kept, scores, news, options, problems)
 
 
 def class_without(before: ClassModel, dropped: NDArray[np.int64], options: DetectorOptions) -> ClassModel:
@@ -215,19 +217,23 @@ def _windows_of_others(
 
 def _finished(
     begun: ClassModel,
-    annotations: tuple[ExemplarAnnotation, ...],
+    before: ClassModel,
     kept: KeptWindows,
     scores: CalibrationScores,
     news: News,
     options: DetectorOptions,
     problems: list[Problem] | None,
 ) -> ClassModel:
-    """A class whose detectors are there, with annotations, windows, scores and calibrators."""
+    """A class whose detectors are there, with annotations, windows, scores and calibrators.
+
+    `before` is the class without the new images; where it is new itself, what has begun.
+    """
     windows, name, exemplars = news.windows, begun.class_name, begun.exemplars
     rows = _calibration_rows(news, scores, options.random_state)
+    is_moved = options.calibration.cross_fit and options.training.prior is not None
+    moves = _Moves.of(kept, scores, exemplars) if is_moved else None
     kept, scores = _replaced(kept, scores, windows, rows, news.is_negative)
     judged = judged_windows(windows, name, exemplars, options.random_state)
-    moved = _moved(kept, scores, judged, exemplars) if options.calibration.cross_fit else None
     kept = with_hardest(with_windows(kept, windows, rows, judged), windows, news.is_negative, begun.single)
     mirror = options.training.mirror
     n_mirrored = len(news.instances) if mirror else 0
@@ -240,36 +246,66 @@ def _finished(
         n_negatives=scores.n_negatives + int((news.labels == NEGATIVE).sum()),
         judged=kept.scored(exemplars) if options.calibration.shrink is not None else None,
     )
-    found = found if moved is None else _moved_alike(found, moved, scores.table.n_exemplars)
+    if moves is not None:
+        change = SingleSVM(before.single.weights - begun.single.weights, before.single.bias - begun.single.bias)
+        found = _moved(found, moves, kept, scores.table, windows.image_ids, change)
     records = {record.image_id: record for record in windows.records}
+    annotations = before.annotations
     begun = replace(begun, annotations=(*annotations, *annotate_all(news.instances, records, problems, mirror)))
     n_refused = len(np.unique(windows.image[news.is_rejected]))
     return _calibrated(begun, found, kept, options, len(begun.annotations) - len(annotations) + n_refused)
 
 
 class _Moves(NamedTuple):
-    """By how much windows were moved that a class was calibrated on without its prior; new ones are as they are."""
+    """By how much windows were moved that a class was calibrated on without their image in its prior, by place."""
 
-    rows: F32  # (n, 1) of the score table
-    judged: F32  # (k, 1) of whole images
+    rows: dict[str, float]  # of the score table
+    judged: dict[str, float]  # of whole images
+
+    @classmethod
+    def of(cls, kept: KeptWindows, scores: CalibrationScores, exemplars: LinearExemplars) -> _Moves:
+        """Before new windows take the place of any."""
+        moved = moved_by(kept.rows, scores.table.scores, exemplars)[:, 0].tolist()
+        rows = dict(zip(_places(np.asarray(scores.table.groups), scores.boxes).tolist(), moved, strict=True))
+        if scores.judged is None:
+            return cls(rows, {})
+        moved = moved_by(kept.judged_rows, scores.judged.scores, exemplars)[:, 0].tolist()
+        return cls(rows, dict(zip(_judged_places(kept.judged).tolist(), moved, strict=True)))
 
 
-def _moved(kept: KeptWindows, scores: CalibrationScores, judged: JudgedWindows, exemplars: LinearExemplars) -> _Moves:
-    """Of windows that stay, before new ones join them; a prior has not seen images that come later."""
-    rows = moved_by(kept.rows, scores.table.scores, exemplars)
-    if scores.judged is None:
-        return _Moves(rows, np.empty((0, 1), dtype=np.float32))
-    stays = ~np.isin(kept.judged.image_ids, judged.image_ids)[kept.judged.image]
-    return _Moves(rows, moved_by(kept.judged_rows, scores.judged.scores, exemplars)[stays])
+def _moved(
+    scores: CalibrationScores,
+    moves: _Moves,
+    kept: KeptWindows,
+    old: ScoreTable,
+    new_images: NDArray[np.str_],
+    change: SingleSVM,
+) -> CalibrationScores:
+    """Scores as if priors had not seen the images of windows; `old` are those that are so already, and stay.
 
-
-def _moved_alike(scores: CalibrationScores, moved: _Moves, n_old: int) -> CalibrationScores:
-    """New exemplars score old windows, and all score those of whole images, with the prior that has not seen them."""
+    Windows that were there, and those that take their place, are moved as they were. New exemplars bend a prior that
+    has learned the new images, too: of these windows their scores change by `change`, which leads back to the prior of
+    before. That one, which old exemplars bend, has not seen images that come for the first time.
+    """
+    n_rows, n_old = old.scores.shape
     table, judged = scores.table, scores.judged
-    table.scores[: len(moved.rows), n_old:] += moved.rows
+    table.scores[:] += _known(moves.rows, _places(np.asarray(table.groups), scores.boxes))
+    table.scores[:n_rows, :n_old] = old.scores
+    table.scores[n_rows:, n_old:] += change.scores(kept.rows[n_rows:])[:, None]
     if judged is not None:
-        judged.scores[: len(moved.judged)] += moved.judged
+        is_new = np.isin(judged.image_ids, new_images)[judged.image]
+        judged.scores[:] += _known(moves.judged, _judged_places(judged))
+        judged.scores[is_new, n_old:] += change.scores(kept.judged_rows[is_new])[:, None]
     return scores
+
+
+def _known(moves: Mapping[str, float], places: NDArray[np.str_]) -> F32:
+    """(n, 1) moves of windows by their places, 0 where nothing is known."""
+    return np.array([[moves.get(place, 0.0)] for place in places.tolist()], dtype=np.float32).reshape(-1, 1)
+
+
+def _judged_places(judged: JudgedWindows) -> NDArray[np.str_]:
+    return _places(judged.image_ids[judged.image], judged.boxes)
 
 
 def _replaced(
