@@ -141,7 +141,14 @@ def test_windows_of_an_image_that_is_added_again_stay_moved():
     judged = [(one.image_ids[one.image], one.boxes) for one in (before.judged, scores.judged)]
     for places, then, now, rows_then, rows, again in (
         (tables, before.table.scores, scores.table.scores, kept_before.rows, kept.rows, is_again),
-        (judged, before.judged.scores, scores.judged.scores, kept_before.judged_rows, kept.judged_rows, is_judged_again),
+        (
+            judged,
+            before.judged.scores,
+            scores.judged.scores,
+            kept_before.judged_rows,
+            kept.judged_rows,
+            is_judged_again,
+        ),
     ):
         names = [[f"{image} {np.round(box, 2)}" for image, box in zip(*part, strict=True)] for part in places]
         moved = dict(zip(names[0], moved_by(rows_then, then, old.exemplars)[:, 0].tolist(), strict=True))

@@ -30,7 +30,7 @@ from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_table import NEGATIVE, POSITIVE, TrainingWindows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.exemplars.svms import LinearExemplars
-from eesvm.structures import ExemplarAnnotation, Instance, Problem
+from eesvm.structures import Instance, Problem
 from eesvm.transfer.annotations import annotate_all
 
 F32 = NDArray[np.float32]
