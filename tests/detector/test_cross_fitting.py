@@ -119,6 +119,14 @@ def test_a_class_that_grows_is_scored_without_images_in_its_priors():
     expected[is_old] += moved_by(kept.judged_rows[is_old], before.judged.scores, model.exemplars)
     expected[~is_old, n_old:] += (kept.judged_rows[~is_old] @ change[0] + change[1])[:, None]
     np.testing.assert_allclose(scores.judged.scores, expected, atol=0.02)
+    detector.partial_fit(replace(new, images=scenes("train").images[11:13]), cache=shared_cache(), classes=["three"])
+    third, n_second = detector.models_[0], model.n_exemplars
+    table, rows = third.read_scores().table.scores, third.read_kept().rows[n_rows : len(kept.rows)]
+    assert (table[: len(kept.rows), :n_second] == scores.table.scores).all()
+    plain = rows @ third.exemplars.coef_[n_second:].T + third.exemplars.intercept_[n_second:]
+    np.testing.assert_allclose(table[n_rows : len(kept.rows), n_second:], plain + unseen[:, None], atol=0.02)
+    judged = third.read_scores().judged.scores[: len(scores.judged.scores), :n_second]
+    np.testing.assert_array_equal(judged, scores.judged.scores)
     n_left = detector.models_[0].n_exemplars - 1
     detector.drop([0])
     assert detector.models_[0].read_scores().table.n_exemplars == n_left

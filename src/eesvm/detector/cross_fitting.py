@@ -59,6 +59,8 @@ def cross_fitted(
 def moved_by(rows: F32, scores: F32, exemplars: LinearExemplars) -> F32:
     """(n, 1) by how much scores (n, E) of windows (n, d) were moved, E being the first of these exemplars.
 
+    All scores of a window are moved alike, but for exemplars that joined with it later: the last of the E counts.
+
     Parameters
     ----------
     rows : descriptors of the windows.
@@ -68,8 +70,8 @@ def moved_by(rows: F32, scores: F32, exemplars: LinearExemplars) -> F32:
     n = scores.shape[1]
     if not n:
         return np.zeros((len(rows), 1), dtype=np.float32)
-    plain = score_windows(rows, exemplars.coef_[:n], exemplars.intercept_[:n])
-    return np.asarray((scores - plain).mean(axis=1, keepdims=True), dtype=np.float32)
+    plain = score_windows(rows, exemplars.coef_[n - 1 : n], exemplars.intercept_[n - 1 : n])
+    return np.asarray(scores[:, -1:] - plain, dtype=np.float32)
 
 
 def _folds(windows: TrainingWindows, class_name: str, random_state: int) -> NDArray[np.int64]:

@@ -231,7 +231,7 @@ def _finished(
     windows, name, exemplars = news.windows, begun.class_name, begun.exemplars
     rows = _calibration_rows(news, scores, options.random_state)
     is_moved = options.calibration.cross_fit and options.training.prior is not None
-    moves = _Moves.of(kept, scores, exemplars) if is_moved else None
+    moved = _moved_before(kept, scores, exemplars) if is_moved else None
     kept, scores = _replaced(kept, scores, windows, rows, news.is_negative)
     judged = judged_windows(windows, name, exemplars, options.random_state)
     kept = with_hardest(with_windows(kept, windows, rows, judged), windows, news.is_negative, begun.single)
@@ -246,9 +246,9 @@ def _finished(
         n_negatives=scores.n_negatives + int((news.labels == NEGATIVE).sum()),
         judged=kept.scored(exemplars) if options.calibration.shrink is not None else None,
     )
-    if moves is not None:
+    if moved is not None:
         change = SingleSVM(before.single.weights - begun.single.weights, before.single.bias - begun.single.bias)
-        found = _moved(found, moves, kept, scores.table, windows.image_ids, change)
+        found = _moved(found, moved, kept, scores.table, windows.image_ids, change)
     records = {record.image_id: record for record in windows.records}
     annotations = before.annotations
     begun = replace(begun, annotations=(*annotations, *annotate_all(news.instances, records, problems, mirror)))
@@ -256,26 +256,39 @@ def _finished(
     return _calibrated(begun, found, kept, options, len(begun.annotations) - len(annotations) + n_refused)
 
 
-class _Moves(NamedTuple):
-    """By how much windows were moved that a class was calibrated on without their image in its prior, by place."""
+class _Moved(NamedTuple):
+    """Windows scored without their image in the prior of the class, before new ones take the place of any."""
 
-    rows: dict[str, float]  # of the score table
-    judged: dict[str, float]  # of whole images
+    places: NDArray[np.str_]  # (n,)
+    scores: F32  # (n, E) moved
+    moves: F32  # (n, 1)
 
-    @classmethod
-    def of(cls, kept: KeptWindows, scores: CalibrationScores, exemplars: LinearExemplars) -> _Moves:
-        """Before new windows take the place of any."""
-        moved = moved_by(kept.rows, scores.table.scores, exemplars)[:, 0].tolist()
-        rows = dict(zip(_places(np.asarray(scores.table.groups), scores.boxes).tolist(), moved, strict=True))
-        if scores.judged is None:
-            return cls(rows, {})
-        moved = moved_by(kept.judged_rows, scores.judged.scores, exemplars)[:, 0].tolist()
-        return cls(rows, dict(zip(_judged_places(kept.judged).tolist(), moved, strict=True)))
+    def hand_on(self, scores: F32, places: NDArray[np.str_]) -> None:
+        """Scores of the same windows, among others, become those that are kept; under new exemplars they move alike."""
+        known = {place: row for row, place in enumerate(self.places.tolist())}
+        at = np.array([known.get(place, -1) for place in places.tolist()], dtype=np.int64)
+        rows, n_old = np.flatnonzero(at >= 0), self.scores.shape[1]
+        scores[rows, :n_old] = self.scores[at[rows]]
+        scores[rows, n_old:] += self.moves[at[rows]]
+
+
+def _moved_before(
+    kept: KeptWindows, scores: CalibrationScores, exemplars: LinearExemplars
+) -> tuple[_Moved, _Moved | None]:
+    """Those of the score table, and those of whole images."""
+    table, judged = scores.table, scores.judged
+    places = _places(np.asarray(table.groups), scores.boxes)
+    rows = _Moved(places, table.scores, moved_by(kept.rows, table.scores, exemplars))
+    if judged is None:
+        return rows, None
+    return rows, _Moved(
+        _judged_places(kept.judged), judged.scores, moved_by(kept.judged_rows, judged.scores, exemplars)
+    )
 
 
 def _moved(
     scores: CalibrationScores,
-    moves: _Moves,
+    moved: tuple[_Moved, _Moved | None],
     kept: KeptWindows,
     old: ScoreTable,
     new_images: NDArray[np.str_],
@@ -289,19 +302,15 @@ def _moved(
     """
     n_rows, n_old = old.scores.shape
     table, judged = scores.table, scores.judged
-    table.scores[:] += _known(moves.rows, _places(np.asarray(table.groups), scores.boxes))
+    moved[0].hand_on(table.scores, _places(np.asarray(table.groups), scores.boxes))
     table.scores[:n_rows, :n_old] = old.scores
     table.scores[n_rows:, n_old:] += change.scores(kept.rows[n_rows:])[:, None]
     if judged is not None:
+        if moved[1] is not None:
+            moved[1].hand_on(judged.scores, _judged_places(judged))
         is_new = np.isin(judged.image_ids, new_images)[judged.image]
-        judged.scores[:] += _known(moves.judged, _judged_places(judged))
         judged.scores[is_new, n_old:] += change.scores(kept.judged_rows[is_new])[:, None]
     return scores
-
-
-def _known(moves: Mapping[str, float], places: NDArray[np.str_]) -> F32:
-    """(n, 1) moves of windows by their places, 0 where nothing is known."""
-    return np.array([[moves.get(place, 0.0)] for place in places.tolist()], dtype=np.float32).reshape(-1, 1)
 
 
 def _judged_places(judged: JudgedWindows) -> NDArray[np.str_]:
