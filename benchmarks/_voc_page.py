@@ -17,7 +17,7 @@ INTRODUCTION = """\
 Average precision by VOC 2010 in per cent, means over classes. Differences are paired over classes, with 95 % t-intervals;
 "over images" is the 95 % interval of the same difference on 100 resamples of the judging images, paired as well. "Boxes
 moved": by the box regression of the class, in every row alike, the single SVM's included. "Mean of few": a window's
-score is the mean of its five highest calibrated scores. "Shrunk": `calibration.shrink: auto`. 500 windows an image; 40,000
+score is the mean of its five highest calibrated scores. "Shrunk": `calibration.shrink: auto`. 500 windows an image; {n_negatives:,}
 calibration negatives, searches of 4 seconds. "Default" are the options of the default preset, with negatives from 400
 random images; "paper" is hinge, no prior, C = 1e-2 at length 20, with negatives from 200.
 
@@ -44,15 +44,15 @@ UNITS = {
     "exemplars": "exemplars of a class", "negatives": "calibration negatives", "floor": "recall floor",
     "coverage": "who covers a positive", "criterion": "criterion of sigmoids",
 }  # fmt: skip
-AS_IS = {"coverage": "own-image", "criterion": "least_squares", "floor": 1.0, "negatives": 40_000}
+AS_IS = {"coverage": "own-image", "criterion": "least_squares", "floor": 1.0}
 TUNED = ("tuned on half, other images", "tuned on half, the same images")
 
 
-def page(lines: Lines, trials: Lines, note: str, folder: Path) -> str:
-    """The text; figures go to `folder`."""
+def page(lines: Lines, trials: Lines, note: str, folder: Path, n_negatives: int) -> str:
+    """The text; figures go to `folder`. The classes were calibrated with so many negatives."""
     judged = [line for line in lines if line.get("kind") == "judge"]
     parts = ["# Pascal VOC 2007", "", f"`python benchmarks/bench_voc.py` and `bench_voc_trials.py`. {note}", ""]
-    parts += [INTRODUCTION]
+    parts += [INTRODUCTION.format(n_negatives=n_negatives)]
     for setting in dict.fromkeys(line["setting"] for line in judged):
         parts += mirror_sections(lines, setting)
         for recipe in ("default", "mirror", "paper"):
@@ -63,7 +63,7 @@ def page(lines: Lines, trials: Lines, note: str, folder: Path) -> str:
                 parts += cross_section(lines, own) if recipe == "default" else []
                 parts += transfer_section(own)
     parts += trial_sections(trials)
-    parts += mechanism_section(lines, folder)
+    parts += mechanism_section(lines, folder, n_negatives)
     stages = [[line["stage"], f"{line['seconds']:.0f}"] for line in lines if "stage" in line and line["seconds"] > 1]
     return "\n".join([*parts, "## Time", "", markdown(["stage", "seconds"], stages)]) + "\n"
 
@@ -271,7 +271,7 @@ def mean_of(lines: Lines, key: str, way: str, class_name: str) -> float:
     return float(np.mean([line[key][way] for line in lines if line["class"] == class_name]))
 
 
-def mechanism_section(lines: Lines, folder: Path) -> list[str]:
+def mechanism_section(lines: Lines, folder: Path, n_negatives: int) -> list[str]:
     changed = [line for line in lines if line.get("kind") in UNITS and line["setting"] == FROZEN]
     if not changed:
         return []
@@ -283,15 +283,16 @@ def mechanism_section(lines: Lines, folder: Path) -> list[str]:
         f"Exemplars as in the paper, {len(classes)} classes, the maximum of all; one thing changed at a time.",
         "",
     ]
-    rows = [mechanism_row("as it is", base)]
+    rows = [mechanism_row("as it is", base)] if base else []
+    as_is = {**AS_IS, "negatives": n_negatives} if base else {}
     for kind, unit in UNITS.items():
         values = sorted({line["value"] for line in changed if line["kind"] == kind})
         groups = [[x for x in changed if (x["kind"], x["value"]) == (kind, value)] for value in values]
         if not groups:
             continue
         rows += [mechanism_row(f"{unit}: {shown(value)}", own) for value, own in zip(values, groups, strict=True)]
-        if kind in AS_IS:
-            together = dict(sorted({**dict(zip(values, groups, strict=True)), AS_IS[kind]: base}.items()))
+        if kind in as_is:
+            together = dict(sorted({**dict(zip(values, groups, strict=True)), as_is[kind]: base}.items()))
             values, groups = list(together), list(together.values())
         parts += mechanism_figure(folder, kind, unit, values, groups)
     tuned = {name: own for name in TUNED if (own := [line for line in papers if line["setting"] == name])}
@@ -302,7 +303,7 @@ def mechanism_section(lines: Lines, folder: Path) -> list[str]:
         for name in tuned
         if (own := [line for line in across if line["setting"] == name])
     ]
-    if tuned:
+    if tuned and base:
         short = [name.replace("tuned on half, ", "tuned,\n") for name in tuned]
         parts += mechanism_figure(
             folder, "descriptors", "descriptors", ["frozen pooled", *short], [base, *tuned.values()]

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from _common import RESULTS, ROOT, machine, markdown
-from bench_end_to_end import T_95, chosen_images, mean, part
+from bench_end_to_end import chosen_images, mean, part
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector import ExemplarDetector
 from eesvm.detector.options import DetectorOptions
@@ -71,6 +72,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--seconds", type=float, default=float("inf"), help="begin no training after so many seconds")
     add("--cache", type=Path, default=ROOT / "build" / "defaults_cache")
     add("--resume", type=Path, default=ROOT / "build" / "defaults.jsonl", help="file of what has been measured")
+    add("--note", default="", help="a sentence for the page, such as where it was measured")
     add("--output", type=Path, default=RESULTS, help="folder of the page")
     return parser.parse_args()
 
@@ -108,10 +110,13 @@ def page(lines: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
             "# Options of the default preset on trial",
             "",
             f"`python benchmarks/bench_defaults.py --sets {' '.join(arguments.sets)}"
-            f" --ways {' '.join(repr(way) for way in arguments.ways)}`, {machine().partition(', Python')[0]}.",
+            f" --ways {' '.join(repr(way) for way in arguments.ways)} --splits {arguments.splits}"
+            f" --images {arguments.images} --classes {arguments.classes} --time-limit {arguments.time_limit:g}`,"
+            f" {machine().partition(', Python')[0]}. {arguments.note}".rstrip(),
             "",
-            f"Of each set at most {arguments.images} images, drawn at random, and {arguments.classes} classes. It is cut into halves, one to train on and one to judge, {arguments.splits} times; the default preset, "
-            f"with the options of its column; {arguments.time_limit:g} s for the joint thresholds of a class. Average "
+            f"Of each set at most {arguments.images} images, drawn at random, and {arguments.classes} classes. It is cut "
+            f"into halves, one to train on and one to judge, {arguments.splits} times; the default preset, with the options "
+            f"of its column; {arguments.time_limit:g} s for the joint thresholds of a class. Average "
             "precision by VOC 2010 in per cent, mean over the classes with the most objects, then over splits; differences "
             "are to the first column, paired, with t-intervals over the splits, which are few.",
             "",
@@ -139,7 +144,7 @@ def table(lines: list[dict[str, Any]], arguments: argparse.Namespace) -> tuple[l
         row: list[object] = [name, one["images"], len(one["ap"]), len(splits), f"{ap[first].mean():.1f}"]
         for way in others:
             gain = ap[way] - ap[first]
-            reach = T_95[len(splits)] * gain.std(ddof=1) / np.sqrt(len(splits))
+            reach = stats.t.ppf(0.975, len(splits) - 1) * gain.std(ddof=1) / np.sqrt(len(splits))
             row += [f"{ap[way].mean():.1f}", f"{gain.mean():+.1f} ± {reach:.1f}"]
         rows.append(row)
     return headings, rows

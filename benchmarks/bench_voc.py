@@ -518,13 +518,14 @@ def lines_of(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def write_page(arguments: argparse.Namespace) -> None:
     file = arguments.work / "trials.jsonl"
     trials = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    text = page(lines_of(arguments), trials, arguments.note, arguments.output.parent)
+    text = page(lines_of(arguments), trials, arguments.note, arguments.output.parent, arguments.negatives)
     arguments.output.write_text(text)
     print(text)
     for setting in SETTINGS:
         claims = claims_page(arguments, setting)
         if claims:
-            arguments.output.with_name(f"voc2007_claims_{setting.network}.md").write_text(claims)
+            name = part_file(arguments.work, setting, "", "").parent.name
+            arguments.output.with_name(f"voc2007_claims_{name}.md").write_text(claims)
 
 
 if __name__ == "__main__":

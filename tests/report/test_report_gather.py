@@ -171,9 +171,11 @@ def test_masks_are_those_that_are_exported():
     data, exemplars = small_report(), small_model().exemplars_
     records, means = {record.image_id: record for record in scenes("test")}, mean_masks(exemplars)
     n_refined = 0
-    for each in data.detections[:30]:
+    chosen = choose_detections(small_detections(), 500)
+    for each, (one, _) in zip(data.detections[:30], chosen, strict=False):
+        assert each.box == tuple(np.round(one.box, 2))
         record, winner = records[data.scenes[each.scene].image_id], exemplars[each.exemplar]
-        columns = ([each.box], [each.score], [winner.class_name], [each.exemplar])
+        columns = ([one.box], [each.score], [winner.class_name], [each.exemplar])
         found = Detections(record.image_id, *map(np.array, columns))
         (image,) = choose_for_transfer(exemplars, [found], [record])
         (handed,) = hand_on(exemplars, image, record.read(), means)
@@ -183,7 +185,7 @@ def test_masks_are_those_that_are_exported():
             continue
         assert each.mask.outline_size == (2 * width, 2 * height)
         assert each.mask.outline == outline(handed.mask)
-        n_refined += not np.array_equal(handed.mask, transfer(winner, each.box, handed.image_size).mask)
+        n_refined += not np.array_equal(handed.mask, transfer(winner, one.box, handed.image_size).mask)
     assert n_refined > 0
 
 
@@ -196,10 +198,11 @@ def test_masks_of_large_objects_are_outlined_smaller():
     shown = [
         ShownDetection(k, 0, 0.5, (20.0, 30.0, 420.0, 330.0), exemplar) for k, exemplar in ((0, 0), (0, None), (1, 0))
     ]
-    first, nobody, elsewhere = with_masks(shown, 0, pixels, [winner])
+    boxes = [np.array(one.box) for one in shown]
+    first, nobody, elsewhere = with_masks(shown, boxes, 0, pixels, [winner])
     assert (first.mask.outline_size, first.mask.place) == ((192, 144), (20, 30, 420, 330))
     assert [nobody, elsewhere] == shown[1:]
-    outside = with_masks([replace(shown[0], box=(600.0, 0.0, 700.0, 50.0))], 0, pixels, [winner])
+    outside = with_masks(shown[:1], [np.array([600.0, 0.0, 700.0, 50.0])], 0, pixels, [winner])
     assert outside[0].mask is None
 
 
@@ -301,6 +304,15 @@ def test_images_that_cannot_be_read():
     problems = []
     data = gathered(dataset=replace(scenes("test"), images=records), problems=problems)
     assert [str(problem) for problem in problems] == [f"{records[0].image_id}: no such luck"]
+    assert [scene.image_id for scene in data.scenes if scene.image is None] == [records[0].image_id]
+    assert "1 image could not be read: what was found there is listed without a picture." in data.notes
+
+
+def test_images_that_are_read_but_cannot_be_used():
+    records = (replace(scenes("test")[0], read=lambda: np.zeros((0, 5, 3), dtype=np.uint8)), *scenes("test")[1:])
+    problems = []
+    data = gathered(dataset=replace(scenes("test"), images=records), problems=problems)
+    assert [problem.path for problem in problems] == [records[0].image_id]
     assert [scene.image_id for scene in data.scenes if scene.image is None] == [records[0].image_id]
     assert "1 image could not be read: what was found there is listed without a picture." in data.notes
 

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from html.parser import HTMLParser
 
 import pytest
@@ -309,6 +310,20 @@ def test_each_image_is_decoded_once_and_shown_where_it_is_needed(show):
     x, y, width, height = map(float, card.locator("svg").first.get_attribute("viewBox").split())
     assert x <= first.box[0] < first.box[2] <= x + width
     assert y <= first.box[1] < first.box[3] <= y + height
+
+
+def test_a_mask_that_is_not_handed_on_is_outlined_only_where_the_image_could_not_be_read(show):
+    def without_masks(is_read):
+        data = small_report()
+        scenes = data.scenes if is_read else tuple(replace(one, image=None) for one in data.scenes)
+        return replace(data, scenes=scenes, detections=tuple(replace(one, mask=None) for one in data.detections))
+
+    for is_read in (True, False):
+        page = show(partial(without_masks, is_read), address="#/detections")
+        assert page.locator(".card.detection").first.locator("path.mask").count() == (0 if is_read else 2)
+        page.locator(".card.detection a.picture").first.click()
+        settle(page)
+        assert page.locator("dialog svg.free path.mask").count() == (0 if is_read else 2)
 
 
 def test_pictures_are_really_there(show):

@@ -7,10 +7,10 @@ import pytest
 
 from eesvm import InputError
 from eesvm.images import read_image, write_image
-from eesvm.report.annotated import annotated
-from eesvm.report.transfer_pictures import GREEN, PINK, YELLOW, grid, panel, superimposed
+from eesvm.report.annotated import _tint, annotated
+from eesvm.report.transfer_pictures import GREEN, PINK, YELLOW, draw_outline, grid, panel, superimposed
 from eesvm.structures import Detections, ExemplarAnnotation, Part
-from eesvm.transfer import transfer_consensus
+from eesvm.transfer import transfer, transfer_consensus
 from eesvm.transfer.detections import hand_on_refined
 
 GREY, BLUE = (90, 90, 90), (0, 0, 200)
@@ -71,6 +71,15 @@ def test_the_outline_is_that_of_what_is_handed_on():
     assert columns.max() > 95
 
 
+def test_what_is_handed_on_without_a_mask_is_framed():
+    box = (50, 20, 130, 60)
+    handed = replace(transfer(exemplar(), box, (200, 100)), mask=None)
+    picture = superimposed(scene(), box, exemplar(), context=None, height=None, transferred=handed)
+    bare = superimposed(scene(), box, exemplar(), context=None, height=None)
+    np.testing.assert_array_equal(is_colour(picture, YELLOW)[40, 125:127], True)
+    assert not is_colour(bare, YELLOW)[40, 91:].any()
+
+
 def test_images_with_masks():
     box, image = (50, 20, 130, 60), scene()
     image[20:60, 50:110] = (200, 30, 30)
@@ -84,6 +93,21 @@ def test_images_with_masks():
     assert differs[mask].mean() > 0.8  # but for the frame, and its text
     outside = detections_of([(300, 20, 330, 60)], [0])
     np.testing.assert_array_equal(annotated(image, outside, [exemplar()])[:, :90], image[:, :90])
+
+
+@pytest.mark.parametrize("box", [(50, 20, 130, 60), (-30, -10, 60, 50), (150.5, 60, 260, 160), (0, 0, 200, 100)])
+def test_masks_are_drawn_as_they_would_be_in_the_whole_image(box):
+    rng = np.random.default_rng(1)
+    image, mask = rng.integers(0, 255, (100, 200, 3), dtype=np.uint8), rng.random((20, 40)) < 0.9
+    handed = hand_on_refined(exemplar(mask=mask), box, image)
+    assert handed.mask.any()
+    slow, fast, whole = image.copy(), image.copy(), handed.whole_mask()
+    colour = (0xE6, 0x9F, 0x00)
+    slow[whole] = np.rint(0.75 * slow[whole] + 0.25 * np.array(colour)).astype(np.uint8)
+    draw_outline(slow, whole, colour, 3)
+    _tint(fast, handed, "#e69f00", 3)
+    np.testing.assert_array_equal(fast, slow)
+    assert (fast != image).any()
 
 
 def test_the_mirror_image_is_named():

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eesvm import InputError
+from eesvm.images.warping import PixelRange
 from eesvm.structures import ExemplarAnnotation
 from eesvm.transfer import refine, transfer, transfer_consensus
-from eesvm.transfer.refinement import cheapest_labels, mean_masks
+from eesvm.transfer.refinement import _shares, cheapest_labels, mean_masks
 from helpers.examples import many
 
 
@@ -143,7 +144,23 @@ def test_the_class_corrects_an_odd_exemplar():
     np.testing.assert_array_equal(other.mask, alone.mask)  # another class has no say
 
 
-def test_the_word_of_the_class_is_moved_with_a_box_that_leaves_the_image():
+@pytest.mark.parametrize("factor", [1, 2])
+@pytest.mark.parametrize("corner", [(-20, -12), (14, 18), (6, -8)])
+def test_the_word_of_the_class_is_moved_with_a_box_that_leaves_the_image(corner, factor):
+    rng = np.random.default_rng(2)
+    masks, mean = rng.random((2, 20, 25)) < 0.5, rng.random((7, 5))
+    voters = [(annotation((0, 0, 25, 20), mask, index=k), k + 1.0) for k, mask in enumerate(masks)]
+    box, place = np.array([*corner, corner[0] + 50.0, corner[1] + 40.0]), PixelRange(0, 0, 44, 40)
+    slow = np.zeros((40 // factor, 44 // factor))
+    for y, x in np.ndindex(slow.shape):
+        right, down = (factor * np.array([x + 0.5, y + 0.5]) - corner) / (50, 40)  # of the middle, in sides of the box
+        if 0 < right < 1 and 0 < down < 1:
+            said = sum(weight * one.mask[int(20 * down), int(25 * right)] for one, weight in voters) / 3
+            slow[y, x] = 0.7 * said + 0.3 * mean[int(7 * down), int(5 * right)]
+    np.testing.assert_allclose(_shares(voters, box, place, slow.shape, mean, 0.3), slow, atol=1e-9)
+
+
+def test_a_box_that_leaves_the_image_with_a_class_of_one():
     flat = np.full((60, 60, 3), 128, dtype=np.uint8)
     left = np.zeros((40, 40), dtype=bool)
     left[:, :20] = True

@@ -45,7 +45,7 @@ def cross_fitted(
     """
     if not options.calibration.cross_fit or options.training.prior is None:
         return scores
-    fold = np.random.default_rng(options.random_state).permutation(len(windows.records)) % FOLDS
+    fold = _folds(windows, trained.class_name, options.random_state)
     singles = [_single_of(windows, trained, fold != number, options) for number in range(FOLDS)]
     chosen, _, _ = calibration_rows(windows, trained.class_name, options.calibration, options.random_state)
     table, judged = scores.table, scores.judged
@@ -59,6 +59,8 @@ def cross_fitted(
 def moved_by(rows: F32, scores: F32, exemplars: LinearExemplars) -> F32:
     """(n, 1) by how much scores (n, E) of windows (n, d) were moved, E being the first of these exemplars.
 
+    All scores of a window are moved alike, but for exemplars that joined with it later: the last of the E counts.
+
     Parameters
     ----------
     rows : descriptors of the windows.
@@ -68,8 +70,20 @@ def moved_by(rows: F32, scores: F32, exemplars: LinearExemplars) -> F32:
     n = scores.shape[1]
     if not n:
         return np.zeros((len(rows), 1), dtype=np.float32)
-    plain = score_windows(rows, exemplars.coef_[:n], exemplars.intercept_[:n])
-    return np.asarray((scores - plain).mean(axis=1, keepdims=True), dtype=np.float32)
+    plain = score_windows(rows, exemplars.coef_[n - 1 : n], exemplars.intercept_[n - 1 : n])
+    return np.asarray(scores[:, -1:] - plain, dtype=np.float32)
+
+
+def _folds(windows: TrainingWindows, class_name: str, random_state: int) -> NDArray[np.int64]:
+    """(images,) images with objects of the class are shared out evenly, then the others."""
+    has = np.zeros(len(windows.records), dtype=bool)
+    has[windows.image[windows.objects(class_name)[0]]] = True
+    random = np.random.default_rng(random_state)
+    fold = np.empty(len(has), dtype=np.int64)
+    for kind in (True, False):
+        members = random.permutation(np.flatnonzero(has == kind))
+        fold[members] = np.arange(len(members)) % FOLDS
+    return fold
 
 
 def _single_of(

@@ -30,7 +30,7 @@ from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_table import NEGATIVE, POSITIVE, TrainingWindows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.exemplars.svms import LinearExemplars
-from eesvm.structures import ExemplarAnnotation, Instance, Problem
+from eesvm.structures import Instance, Problem
 from eesvm.transfer.annotations import annotate_all
 
 F32 = NDArray[np.float32]
@@ -108,7 +108,7 @@ def grow_class(before: ClassModel, news: News, options: DetectorOptions, problem
         )
         exemplars = _joined(exemplars, _train(news, new, negatives, images, single, options))
     changed = replace(before, exemplars=exemplars, single=single)
-    return _finished(changed, before.annotations, kept, scores, news, options, problems)
+    return _finished(changed, before, kept, scores, news, options, problems)
 
 
 def new_class(
@@ -119,6 +119,8 @@ def new_class(
     problems: list[Problem] | None,
 ) -> ClassModel:
     """A class that the model lacks, whose negatives are the calibration windows of other classes in other images.
+
+    No prior has not seen its images: with `calibration.cross_fit`, too, its scores are those of its own prior.
 
     Parameters
     ----------
@@ -145,7 +147,7 @@ def new_class(
     kept = replace(KeptWindows.none(pool.shape[1]), rows=pool)
     wanted: dict[str, Any] = dict.fromkeys(others[0].calibrators)
     begun = ClassModel(name, exemplars, (), single, wanted, regressor)
-    return _finished(begun, (), kept, scores, news, options, problems)
+    return _finished(begun, begun, kept, scores, news, options, problems)
 
 
 def class_without(before: ClassModel, dropped: NDArray[np.int64], options: DetectorOptions) -> ClassModel:
@@ -215,19 +217,23 @@ def _windows_of_others(
 
 def _finished(
     begun: ClassModel,
-    annotations: tuple[ExemplarAnnotation, ...],
+    before: ClassModel,
     kept: KeptWindows,
     scores: CalibrationScores,
     news: News,
     options: DetectorOptions,
     problems: list[Problem] | None,
 ) -> ClassModel:
-    """A class whose detectors are there, with annotations, windows, scores and calibrators."""
+    """A class whose detectors are there, with annotations, windows, scores and calibrators.
+
+    `before` is the class without the new images; where it is new itself, what has begun.
+    """
     windows, name, exemplars = news.windows, begun.class_name, begun.exemplars
     rows = _calibration_rows(news, scores, options.random_state)
+    is_moved = options.calibration.cross_fit and options.training.prior is not None
+    moved = _moved_before(kept, scores, exemplars) if is_moved else None
     kept, scores = _replaced(kept, scores, windows, rows, news.is_negative)
     judged = judged_windows(windows, name, exemplars, options.random_state)
-    moved = _moved(kept, scores, judged, exemplars) if options.calibration.cross_fit else None
     kept = with_hardest(with_windows(kept, windows, rows, judged), windows, news.is_negative, begun.single)
     mirror = options.training.mirror
     n_mirrored = len(news.instances) if mirror else 0
@@ -240,36 +246,75 @@ def _finished(
         n_negatives=scores.n_negatives + int((news.labels == NEGATIVE).sum()),
         judged=kept.scored(exemplars) if options.calibration.shrink is not None else None,
     )
-    found = found if moved is None else _moved_alike(found, moved, scores.table.n_exemplars)
+    if moved is not None:
+        change = SingleSVM(before.single.weights - begun.single.weights, before.single.bias - begun.single.bias)
+        found = _moved(found, moved, kept, scores.table, windows.image_ids, change)
     records = {record.image_id: record for record in windows.records}
+    annotations = before.annotations
     begun = replace(begun, annotations=(*annotations, *annotate_all(news.instances, records, problems, mirror)))
     n_refused = len(np.unique(windows.image[news.is_rejected]))
     return _calibrated(begun, found, kept, options, len(begun.annotations) - len(annotations) + n_refused)
 
 
-class _Moves(NamedTuple):
-    """By how much windows were moved that a class was calibrated on without its prior; new ones are as they are."""
+class _Moved(NamedTuple):
+    """Windows scored without their image in the prior of the class, before new ones take the place of any."""
 
-    rows: F32  # (n, 1) of the score table
-    judged: F32  # (k, 1) of whole images
+    places: NDArray[np.str_]  # (n,)
+    scores: F32  # (n, E) moved
+    moves: F32  # (n, 1)
+
+    def hand_on(self, scores: F32, places: NDArray[np.str_]) -> None:
+        """Scores of the same windows, among others, become those that are kept; under new exemplars they move alike."""
+        known = {place: row for row, place in enumerate(self.places.tolist())}
+        at = np.array([known.get(place, -1) for place in places.tolist()], dtype=np.int64)
+        rows, n_old = np.flatnonzero(at >= 0), self.scores.shape[1]
+        scores[rows, :n_old] = self.scores[at[rows]]
+        scores[rows, n_old:] += self.moves[at[rows]]
 
 
-def _moved(kept: KeptWindows, scores: CalibrationScores, judged: JudgedWindows, exemplars: LinearExemplars) -> _Moves:
-    """Of windows that stay, before new ones join them; a prior has not seen images that come later."""
-    rows = moved_by(kept.rows, scores.table.scores, exemplars)
-    if scores.judged is None:
-        return _Moves(rows, np.empty((0, 1), dtype=np.float32))
-    stays = ~np.isin(kept.judged.image_ids, judged.image_ids)[kept.judged.image]
-    return _Moves(rows, moved_by(kept.judged_rows, scores.judged.scores, exemplars)[stays])
-
-
-def _moved_alike(scores: CalibrationScores, moved: _Moves, n_old: int) -> CalibrationScores:
-    """New exemplars score old windows, and all score those of whole images, with the prior that has not seen them."""
+def _moved_before(
+    kept: KeptWindows, scores: CalibrationScores, exemplars: LinearExemplars
+) -> tuple[_Moved, _Moved | None]:
+    """Those of the score table, and those of whole images."""
     table, judged = scores.table, scores.judged
-    table.scores[: len(moved.rows), n_old:] += moved.rows
+    places = _places(np.asarray(table.groups), scores.boxes)
+    rows = _Moved(places, table.scores, moved_by(kept.rows, table.scores, exemplars))
+    if judged is None:
+        return rows, None
+    return rows, _Moved(
+        _judged_places(kept.judged), judged.scores, moved_by(kept.judged_rows, judged.scores, exemplars)
+    )
+
+
+def _moved(
+    scores: CalibrationScores,
+    moved: tuple[_Moved, _Moved | None],
+    kept: KeptWindows,
+    old: ScoreTable,
+    new_images: NDArray[np.str_],
+    change: SingleSVM,
+) -> CalibrationScores:
+    """Scores as if priors had not seen the images of windows; `old` are those that are so already, and stay.
+
+    Windows that were there, and those that take their place, are moved as they were. New exemplars bend a prior that
+    has learned the new images, too: of these windows their scores change by `change`, which leads back to the prior of
+    before. That one, which old exemplars bend, has not seen images that come for the first time.
+    """
+    n_rows, n_old = old.scores.shape
+    table, judged = scores.table, scores.judged
+    moved[0].hand_on(table.scores, _places(np.asarray(table.groups), scores.boxes))
+    table.scores[:n_rows, :n_old] = old.scores
+    table.scores[n_rows:, n_old:] += change.scores(kept.rows[n_rows:])[:, None]
     if judged is not None:
-        judged.scores[: len(moved.judged)] += moved.judged
+        if moved[1] is not None:
+            moved[1].hand_on(judged.scores, _judged_places(judged))
+        is_new = np.isin(judged.image_ids, new_images)[judged.image]
+        judged.scores[is_new, n_old:] += change.scores(kept.judged_rows[is_new])[:, None]
     return scores
+
+
+def _judged_places(judged: JudgedWindows) -> NDArray[np.str_]:
+    return _places(judged.image_ids[judged.image], judged.boxes)
 
 
 def _replaced(

@@ -17,6 +17,7 @@ from eesvm._support.validation import InputError
 from eesvm.report.transfer_pictures import draw_outline, text_font
 from eesvm.structures import Box, Detection, Detections, ExemplarAnnotation
 from eesvm.transfer.detections import hand_on_refined
+from eesvm.transfer.inheritance import TransferredAnnotation
 from eesvm.transfer.refinement import Means
 from eesvm.transfer.target import check_image
 
@@ -55,7 +56,7 @@ def annotated(
     tinted = np.array(pixels)
     for one, winner, colour in worst_first:
         if winner is not None:
-            _tint(tinted, _mask(winner, one.box, pixels, means), colour, thickness)
+            _tint(tinted, _handed(winner, one.box, pixels, means), colour, thickness)
     picture = optional_module("PIL.Image").fromarray(tinted)
     pen = optional_module("PIL.ImageDraw").Draw(picture)
     font = text_font(size)
@@ -78,21 +79,22 @@ def _colour(class_name: str, names: Sequence[str]) -> str:
     return _COLOURS[names.index(class_name) % len(_COLOURS)] if class_name in names else _COLOURS[0]
 
 
-def _mask(
+def _handed(
     winner: ExemplarAnnotation, box: Box, pixels: NDArray[np.uint8], means: Means | None
-) -> NDArray[np.bool_] | None:
-    """(h, w) pixels of the mask that files have, too; None where there is no mask, or one that does not fit."""
+) -> TransferredAnnotation | None:
+    """What files have, too; None where the mask does not fit."""
     try:
-        handed = hand_on_refined(winner, box, pixels, means)
+        return hand_on_refined(winner, box, pixels, means)
     except InputError:
         return None
-    return None if handed.mask is None else handed.whole_mask()
 
 
-def _tint(picture: NDArray[np.uint8], mask: NDArray[np.bool_] | None, colour: str, thickness: int) -> None:
-    """Draw a mask into the picture: its outline, and a veil inside."""
-    if mask is None:
+def _tint(picture: NDArray[np.uint8], handed: TransferredAnnotation | None, colour: str, thickness: int) -> None:
+    """Draw a mask into the picture: its outline, and a veil inside. Only its own rectangle is looked at."""
+    if handed is None or handed.mask is None:
         return
+    mask, (x, y) = handed.mask, handed.offset
+    view = picture[y : y + mask.shape[0], x : x + mask.shape[1]]
     red, green, blue = (int(colour[k : k + 2], 16) for k in (1, 3, 5))
-    picture[mask] = np.rint((1 - _VEIL) * picture[mask] + _VEIL * np.array([red, green, blue])).astype(np.uint8)
-    draw_outline(picture, mask, (red, green, blue), thickness)
+    view[mask] = np.rint((1 - _VEIL) * view[mask] + _VEIL * np.array([red, green, blue])).astype(np.uint8)
+    draw_outline(view, mask, (red, green, blue), thickness)

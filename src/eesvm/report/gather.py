@@ -74,16 +74,14 @@ def gather(
     judgement = judge(dataset, detections, list(class_ids))
     scenes, images, unreadable = Scenes(dataset), _pictures(exemplars), [] if problems is None else problems
     n_problems = len(unreadable)
-    shown = [
-        scenes.detection(found, row, class_ids, exemplars, judgement)
-        for found, row in choose_detections(detections, max_detections)
-    ]
+    chosen = choose_detections(detections, max_detections)
+    shown = [scenes.detection(found, row, class_ids, exemplars, judgement) for found, row in chosen]
     missed = () if judgement is None else scenes.missed(judgement, class_ids, _MOST_MISSED)
 
-    means = mean_masks(exemplars)
+    means, boxes = mean_masks(exemplars), [found.box for found, _ in chosen]
 
     def look(scene: int, pixels: Pixels) -> None:
-        shown[:] = with_masks(shown, scene, pixels, exemplars, means)
+        shown[:] = with_masks(shown, boxes, scene, pixels, exemplars, means)
 
     embedded = scenes.embed(images, unreadable, None if progress is None else partial(progress, "pictures"), look)
     data = ReportData(

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError
+from eesvm.datasets.problems import reason, skip
 from eesvm.images.outlines import outline
 from eesvm.images.warping import Edges, covered_share
 from eesvm.report.data import UNJUDGED, BoxTuple, Image, Mask, Missed, Object, Scene, ShownDetection
 from eesvm.report.pictures import fitted_jpeg, share
 from eesvm.report.truth import Judgement, Verdict
-from eesvm.structures import Dataset, Detection, Detections, ExemplarAnnotation, Problem
-from eesvm.transfer.detections import hand_on_refined, pixels_of
+from eesvm.structures import Box, Dataset, Detection, Detections, ExemplarAnnotation, ImageRecord, Problem
+from eesvm.transfer.detections import hand_on_refined
 from eesvm.transfer.refinement import Means
 from eesvm.transfer.target import HALF
 
@@ -118,10 +120,7 @@ class Scenes:
         most_bytes = share(SCENE_BYTES, len(self._numbers))
         for done, image_id in enumerate(self._numbers, start=1):
             record = self._records[image_id]
-            pixels = pixels_of(record, problems)
-            image = None if pixels is None else fitted_jpeg(pixels, most_bytes)
-            if look is not None and pixels is not None:
-                look(done - 1, pixels)
+            image = _embedded(record, most_bytes, problems, None if look is None else partial(look, done - 1))
             objects = tuple(
                 Object(each.class_name, _box(each.box), not (each.is_difficult or each.is_crowd))
                 for each in record.instances
@@ -133,23 +132,39 @@ class Scenes:
         return tuple(scenes)
 
 
+def _embedded(
+    record: ImageRecord, most_bytes: int, problems: list[Problem], look: Callable[[Pixels], object] | None
+) -> Image | None:
+    """The image, after a look at it; None, and a problem, where it cannot be read or be used."""
+    try:
+        pixels = record.read()
+        image = fitted_jpeg(pixels, most_bytes)
+        if look is not None:
+            look(pixels)
+    except (InputError, OSError, ValueError, MemoryError) as error:
+        skip(Problem(record.path or record.image_id, reason(error), kind="image"), problems, strict=False)
+        return None
+    return image
+
+
 def with_masks(
     shown: Sequence[ShownDetection],
+    boxes: Sequence[Box],
     scene: int,
     pixels: Pixels,
     exemplars: Sequence[ExemplarAnnotation],
     means: Means | None = None,
 ) -> list[ShownDetection]:
-    """The detections, those of one scene with the masks that they inherit."""
+    """The detections, those of one scene with the masks that they inherit; `boxes` are theirs, not rounded."""
     return [
-        replace(one, mask=_mask(exemplars[one.exemplar], one.box, pixels, means))
+        replace(one, mask=_mask(exemplars[one.exemplar], box, pixels, means))
         if one.scene == scene and one.exemplar is not None
         else one
-        for one in shown
+        for one, box in zip(shown, boxes, strict=True)
     ]
 
 
-def _mask(exemplar: ExemplarAnnotation, box: BoxTuple, pixels: Pixels, means: Means | None) -> Mask | None:
+def _mask(exemplar: ExemplarAnnotation, box: Box, pixels: Pixels, means: Means | None) -> Mask | None:
     """What files have of it, too; None where there is no mask, or one that does not fit."""
     try:
         handed = hand_on_refined(exemplar, box, pixels, means)

@@ -57,7 +57,7 @@ def superimposed(
     height : of the result in pixels; None leaves the pixels as they are.
     is_mirrored : the exemplar won as its mirror image.
     transferred : what the detection inherits in the whole image: the outline is then that of its mask, such as a
-        refined one. Default: of the exemplar's mask, as it is laid over the detection.
+        refined one, or the box where it has none. Default: of the exemplar's mask, as it is laid over the detection.
 
     Returns
     -------
@@ -79,9 +79,9 @@ def superimposed(
         view[is_shown] = np.rint(mixed).astype(np.uint8)[is_shown]
     thickness = _thickness(canvas)
     _frame(canvas, scene.box, GREEN, thickness)
-    outlined = handed.mask
-    if transferred is not None and transferred.mask is not None:
-        whole = scene.mask_here(transferred.mask, transferred.offset)
+    outlined = handed.mask if transferred is None else transferred.mask
+    if transferred is not None and outlined is not None:
+        whole = scene.mask_here(outlined, transferred.offset)
         outlined = whole[inside.y1 : inside.y2, inside.x1 : inside.x2]
     if outlined is None:
         _frame(canvas, _shrunk(scene.box, thickness + 1), YELLOW, thickness)

@@ -103,7 +103,7 @@ def refine(
     image : (height, width, 3) uint8, RGB: the whole image of the detection.
     weights : (k,) of their votes, as `transfer_consensus` got them; None weighs them alike.
     settings : numbers of the refinement.
-    means : from `mean_masks`: half of what is said about a pixel is then the word of the whole class.
+    means : from `mean_masks`: `class_share` of what is said about a pixel is then the word of the whole class.
     """
     pixels = check_image(image)
     if pixels.shape[1::-1] != handed.image_size:

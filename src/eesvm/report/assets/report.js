@@ -147,7 +147,9 @@ function detectionDialog(detection) {
     layers.others ? otherNodes(detection.scene, detection) : [],
     layers.objects ? objectNodes(scene) : [],
     layers.laid && exemplar ? laidOver(exemplar, detection.box) : [],
-    layers.handed && exemplar ? handedNodes(exemplar, detection.box, scene.width / 110, detection.mask) : [],
+    layers.handed && exemplar
+      ? handedNodes(exemplar, detection.box, scene.width / 110, inheritedMask(detection, exemplar))
+      : [],
     boxNode(detection.box, KINDS[detection.kind].tone),
   ], detectionLabel(detection), true);
   const switches = [

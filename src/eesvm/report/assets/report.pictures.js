@@ -9,15 +9,15 @@ function boxNode(box, style) {
   return [s("rect", { class: "casing", ...place }), s("rect", { class: `box ${style}`, ...place })];
 }
 
-// What an exemplar transfers to a box: outline of the mask, parts, keypoints. The mask may be one that follows the image.
-function handedNodes(exemplar, box, radius, mask = null) {
+// What an exemplar transfers to a box: outline of the mask, parts, keypoints. The mask may be one that follows the image,
+// or null where there is none.
+function handedNodes(exemplar, box, radius, mask = exemplar) {
   const [x1, y1, x2, y2] = box;
   const width = x2 - x1;
   const height = y2 - y1;
   const nodes = [];
-  const outlined = mask ?? exemplar;
-  if (outlined.outline) {
-    const shape = { d: outlined.outline, transform: outlineTransform(outlined, mask ? mask.place : box) };
+  if (mask?.outline) {
+    const shape = { d: mask.outline, transform: outlineTransform(mask, mask.place ?? box) };
     nodes.push(s("path", { class: "mask casing", ...shape }), s("path", { class: "mask", ...shape }));
   }
   for (const [name, [left, top, right, bottom]] of exemplar.parts) {
@@ -28,6 +28,11 @@ function handedNodes(exemplar, box, radius, mask = null) {
     nodes.push(s("circle", { class: "point", cx: x1 + x * width, cy: y1 + y * height, r: radius }, s("title", {}, name)));
   }
   return nodes;
+}
+
+// The mask that a detection inherits; that of the exemplar as it is where the image could not be read.
+function inheritedMask(detection, exemplar) {
+  return detection.mask ?? (data.scenes[detection.scene].image === null ? exemplar : null);
 }
 
 function outlineTransform(outlined, [x1, y1, x2, y2]) {
@@ -87,7 +92,7 @@ function detectionShot(detection) {
   const exemplar = detection.exemplar === null ? null : data.exemplars[detection.exemplar];
   const view = around(scene, detection.box);
   const nodes = [
-    exemplar ? handedNodes(exemplar, detection.box, view[2] / 70, detection.mask) : [],
+    exemplar ? handedNodes(exemplar, detection.box, view[2] / 70, inheritedMask(detection, exemplar)) : [],
     boxNode(detection.box, KINDS[detection.kind].tone),
   ];
   return sceneShot(scene, view, nodes, detectionLabel(detection));
