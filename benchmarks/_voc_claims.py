@@ -33,6 +33,7 @@ from eesvm.experiments.tables.paper_tables import paper_tables, pruning_table, s
 __all__ = ["STAGES", "claims_page", "measure_part", "part_file"]
 
 STUDY_SECONDS = 2.0  # of each search of section 5.5
+FIRST_SETTING = "frozen pooled"  # train and val; its parts of HOG are those of all settings with these roles
 HOG_SETTING = "HOG"  # whose tables the last stage takes, where the roles are the same
 
 
@@ -95,10 +96,20 @@ def study_of(class_name: str, work: ClassWork) -> PruningStudy:
     return pruning_study([(class_name, problem)], time_limit=STUDY_SECONDS)
 
 
+def part_files(work: Path, setting: Setting) -> list[Path]:
+    """What was measured of a setting; parts of HOG are those of any setting with the same roles."""
+    folder = part_file(work, setting, SMALL, "").parent
+    found = sorted(folder.glob("*.json"))
+    hog = part_file(work, replace(setting, name=FIRST_SETTING), HOG, "*")
+    has_hog = any(file.name.startswith(hog.name[:4]) for file in found)
+    is_shared = (setting.exemplars, setting.judges) == ("train", "val")
+    return found if not found or has_hog or not is_shared else [*found, *sorted(hog.parent.glob(hog.name))]
+
+
 def claims_page(arguments: argparse.Namespace, setting: Setting) -> str:
     """The claims with their verdicts, and the tables they are judged by; nothing where nothing was measured."""
-    folder = part_file(arguments.work, setting, SMALL, "").parent
-    found = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
+    files = part_files(arguments.work, setting)
+    found = [json.loads(file.read_text()) for file in files]
     if not found:
         return ""
     parts = [Part.from_dict(one["part"]) for one in found]

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from _common import markdown
-
-Lines = list[dict[str, Any]]
+from _voc_mechanism import mechanism_sections
+from _voc_numbers import (
+    DEFAULT,
+    MOVED,
+    RAW,
+    RCNN,
+    SIGMOIDS,
+    SINGLE,
+    Lines,
+    by_rule,
+    difference,
+    error,
+    figure,
+    interval,
+    slug,
+)
+from _voc_summary import handed_section, summary_section
 
 INTRODUCTION = """\
 Average precision by VOC 2010 in per cent, means over classes. Differences are paired over classes, with 95 % t-intervals;
@@ -20,8 +33,8 @@ moved": by the box regression of the class, in every row alike, the single SVM's
 score is the mean of its five highest calibrated scores. "Shrunk": `calibration.shrink: auto`. 500 windows an image; {n_negatives:,}
 calibration negatives, searches of 4 seconds. "Default" are the options of the default preset, with negatives from 400
 random images; "paper" is hinge, no prior, C = 1e-2 at length 20, with negatives from 200.
-
-Ways to train and to pool are compared by a program of their own (Newton's method in batches, negatives from all images,
+"""
+ABOUT_TRIALS = """Ways to train and to pool are compared by a program of their own (Newton's method in batches, negatives from all images,
 40 detections an image, no calibration). "single": one SVM a class by R-CNN's recipe, hinge and C = 1e-3, the hinge smoothed
 over a twentieth of the margin; "squared": with the squared hinge. "S": exemplars that bend the squared SVM of their class,
 C = 1e-3 and a positive weight of 50 unless it says otherwise; "default" bends R-CNN's, as the default preset did before.
@@ -29,10 +42,6 @@ C = 1e-3 and a positive weight of 50 unless it says otherwise; "default" bends R
 too. "Other images": the SVM that is bent was trained without the exemplar's images. "S + 0.25 x": a quarter of the bend.
 """
 
-DEFAULT, RAW, SINGLE = "joint + sigmoid, across images, shrunk, mean of few", "none, mean of few", "single SVM"
-SIGMOIDS, RCNN = "sigmoid, mean of few", "R-CNN's single SVM"
-MOVED = ", boxes moved"
-FROZEN = "frozen pooled"
 SHOWN = ("single", "single, C 0.003", "single, squared, C 0.001", "default | 5", "S, C 1e-4 | 5", "S | 5", "S | 1",
          "S, weight 5 | 5", "S, C 1e-4, weight 500 | 5", "S + 0.25 x S | 5", "S, jitter 0.7 | 5",
          "S, other images | 5", "lda | 5", "S + 0.5 x lda | 5")  # fmt: skip
@@ -40,40 +49,29 @@ MIRRORED = ("single", "single, mirrored", "single, squared, C 0.001", "single, s
             "single, squared, mirrored, weight 1", "S, C 1e-4 | 5", "S, C 1e-4, mirrored | 5", "S, C 1e-4, mirrored | 10",
             "S, C 1e-4, only the prior mirrored | 5", "S, C 1e-4, only exemplars mirrored | 5", "S | 5", "S, mirrored | 5",
             "S, C 1e-4, weight 500 | 5", "S, C 1e-4, weight 500, mirrored | 5")  # fmt: skip
-UNITS = {
-    "exemplars": "exemplars of a class", "negatives": "calibration negatives", "floor": "recall floor",
-    "coverage": "who covers a positive", "criterion": "criterion of sigmoids",
-}  # fmt: skip
-AS_IS = {"coverage": "own-image", "criterion": "least_squares", "floor": 1.0}
-TUNED = ("tuned on half, other images", "tuned on half, the same images")
 
 
-def page(lines: Lines, trials: Lines, note: str, folder: Path, n_negatives: int) -> str:
-    """The text; figures go to `folder`. The classes were calibrated with so many negatives."""
+def page(lines: Lines, trials: Lines, note: str, output: Path, n_negatives: int) -> str:
+    """The text; figures go beside `output` and begin with its name. Classes were calibrated with so many negatives."""
+    stem = output.with_suffix("")
     judged = [line for line in lines if line.get("kind") == "judge"]
     parts = ["# Pascal VOC 2007", "", f"`python benchmarks/bench_voc.py` and `bench_voc_trials.py`. {note}", ""]
-    parts += [INTRODUCTION.format(n_negatives=n_negatives)]
+    parts += [INTRODUCTION.format(n_negatives=n_negatives), *([ABOUT_TRIALS] if trials else [])]
+    parts += summary_section(lines)
     for setting in dict.fromkeys(line["setting"] for line in judged):
         parts += mirror_sections(lines, setting)
         for recipe in ("default", "mirror", "paper"):
             own = [line for line in judged if (line["setting"], line["recipe"]) == (setting, recipe)]
             if own:
                 parts += [f"## {setting}: {recipe}", "", *setting_section(own), ""]
-                parts += default_sections(own, folder, recipe) if recipe != "paper" else []
+                parts += default_sections(own, stem, recipe) if recipe != "paper" else []
                 parts += cross_section(lines, own) if recipe == "default" else []
                 parts += transfer_section(own)
+        parts += handed_section([line for line in judged if line["setting"] == setting])
     parts += trial_sections(trials)
-    parts += mechanism_section(lines, folder, n_negatives)
+    parts += mechanism_sections(lines, stem, n_negatives)
     stages = [[line["stage"], f"{line['seconds']:.0f}"] for line in lines if "stage" in line and line["seconds"] > 1]
     return "\n".join([*parts, "## Time", "", markdown(["stage", "seconds"], stages)]) + "\n"
-
-
-def by_rule(lines: Lines, key: str) -> dict[str, np.ndarray]:
-    """(classes,) values of each rule, or (classes, resamples)."""
-    return {
-        row["rule"]: np.array([next(r[key] for r in line["rows"] if r["rule"] == row["rule"]) for line in lines])
-        for row in lines[0]["rows"]
-    }
 
 
 def setting_section(lines: Lines) -> list[str]:
@@ -132,20 +130,7 @@ def mirror_table(both: Sequence[Lines], names: Sequence[str]) -> list[str]:
     return [head, "", markdown(["", "AP", *others], rows)]
 
 
-def difference(values: np.ndarray) -> str:
-    """Mean and 95 % t-interval over classes, in points."""
-    n = len(values)
-    half = stats.t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
-    return f"{100 * values.mean():+.1f} ± {100 * half:.1f}"
-
-
-def interval(values: np.ndarray) -> str:
-    """95 % of the means over classes (classes, resamples) of differences on resampled images; NaN: without the class."""
-    low, high = np.quantile(100 * np.nanmean(values, axis=0), (0.025, 0.975))
-    return f"{low:+.1f} to {high:+.1f}"
-
-
-def default_sections(lines: Lines, folder: Path, recipe: str = "default") -> list[str]:
+def default_sections(lines: Lines, stem: Path, recipe: str = "default") -> list[str]:
     recall = {key: 100 * float(np.mean([x["recall"][key] for x in lines])) for key in lines[0]["recall"]}
     shares = sorted(line["left_out"]["chosen"] for line in lines)
     kept = ", ".join(f"{share:g} in {shares.count(share)}" for share in dict.fromkeys(shares))
@@ -158,7 +143,7 @@ def default_sections(lines: Lines, folder: Path, recipe: str = "default") -> lis
         f"{recall['lowered']:.1f} and {recall['lowered_negatives']:.1f} %.",
         "",
     ]
-    return [*text, *(reliability_section(lines, folder) if recipe == "default" else [])]
+    return [*text, *(reliability_section(lines, stem) if recipe == "default" else [])]
 
 
 def cross_section(lines: Lines, judged: Lines) -> list[str]:
@@ -197,7 +182,7 @@ def cross_section(lines: Lines, judged: Lines) -> list[str]:
     return ["### Recall on new images", "", text, "", markdown(head, rows), ""]
 
 
-def reliability_section(lines: Lines, folder: Path) -> list[str]:
+def reliability_section(lines: Lines, stem: Path) -> list[str]:
     """Detections by their score: how many, what they say, how many are right."""
     tables = {
         name: np.sum([line["reliability"][rule + MOVED] for line in lines], axis=0)
@@ -205,18 +190,14 @@ def reliability_section(lines: Lines, folder: Path) -> list[str]:
     }
     errors = {name: [100 * error(table[first:]) for first in (0, 1)] for name, table in tables.items()}
     rows = [[name, f"{a:.2f} %", f"{b:.1f} %"] for name, (a, b) in errors.items()]
+    name = f"{stem.name}_reliability_{slug(lines[0]['setting'])}.png"
     figure(
-        folder / "voc2007_reliability.png", "score of a detection", "share that is right",
+        stem.with_name(name), "score of a detection", "share that is right",
         {n: (t[:, 1] / np.maximum(t[:, 0], 1), t[:, 2] / np.maximum(t[:, 0], 1)) for n, t in tables.items()},
         is_diagonal=True,
     )  # fmt: skip
     head = ["scores of", "expected calibration error", "of detections that score 0.1 or more"]
-    return ["### Probabilities", "", markdown(head, rows), "", "![Reliability](voc2007_reliability.png)", ""]
-
-
-def error(table: np.ndarray) -> float:
-    counts, scores, hits = table.T
-    return float(np.abs(scores - hits).sum() / max(1, counts.sum()))
+    return ["### Probabilities", "", markdown(head, rows), "", f"![Reliability]({name})", ""]
 
 
 def transfer_section(lines: Lines) -> list[str]:
@@ -269,91 +250,3 @@ def trial_table(lines: Lines, ways: Sequence[str], beside: dict[str, str]) -> li
 
 def mean_of(lines: Lines, key: str, way: str, class_name: str) -> float:
     return float(np.mean([line[key][way] for line in lines if line["class"] == class_name]))
-
-
-def mechanism_section(lines: Lines, folder: Path, n_negatives: int) -> list[str]:
-    changed = [line for line in lines if line.get("kind") in UNITS and line["setting"] == FROZEN]
-    if not changed:
-        return []
-    classes = {line["class"] for line in changed}
-    papers = [x for x in lines if x.get("kind") == "judge" and x["recipe"] == "paper" and x["class"] in classes]
-    base = [line for line in papers if line["setting"] == FROZEN]
-    parts = ["## What joint calibration owes to what", ""]
-    parts += [
-        f"Exemplars as in the paper, {len(classes)} classes, the maximum of all; one thing changed at a time.",
-        "",
-    ]
-    rows = [mechanism_row("as it is", base)] if base else []
-    as_is = {**AS_IS, "negatives": n_negatives} if base else {}
-    for kind, unit in UNITS.items():
-        values = sorted({line["value"] for line in changed if line["kind"] == kind})
-        groups = [[x for x in changed if (x["kind"], x["value"]) == (kind, value)] for value in values]
-        if not groups:
-            continue
-        rows += [mechanism_row(f"{unit}: {shown(value)}", own) for value, own in zip(values, groups, strict=True)]
-        if kind in as_is:
-            together = dict(sorted({**dict(zip(values, groups, strict=True)), as_is[kind]: base}.items()))
-            values, groups = list(together), list(together.values())
-        parts += mechanism_figure(folder, kind, unit, values, groups)
-    tuned = {name: own for name in TUNED if (own := [line for line in papers if line["setting"] == name])}
-    rows += [mechanism_row(f"descriptors: {name}", own) for name, own in tuned.items()]
-    across = [line for line in lines if line.get("kind") == "coverage" and line["setting"] in tuned]
-    rows += [
-        mechanism_row(f"descriptors: {name}; {UNITS['coverage']}: across-images", own)
-        for name in tuned
-        if (own := [line for line in across if line["setting"] == name])
-    ]
-    if tuned and base:
-        short = [name.replace("tuned on half, ", "tuned,\n") for name in tuned]
-        parts += mechanism_figure(
-            folder, "descriptors", "descriptors", ["frozen pooled", *short], [base, *tuned.values()]
-        )
-    head = ["what", "classes", "none", "sigmoid", "joint + sigmoid", "joint minus sigmoid", "recall of thresholds"]
-    return [*parts, markdown(head, rows), ""]
-
-
-def shown(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:,}"
-
-
-def mechanism_figure(folder: Path, kind: str, unit: str, values: Sequence[Any], groups: Sequence[Lines]) -> list[str]:
-    series = {
-        rule: (values, [100 * by_rule(own, "ap")[rule].mean() for own in groups])
-        for rule in ("none", "sigmoid", "joint + sigmoid")
-    }
-    is_log = kind in ("exemplars", "negatives")
-    figure(
-        folder / f"voc2007_{kind}.png",
-        unit,
-        "detection AP",
-        series,
-        is_log=is_log,
-        is_line=not isinstance(values[0], str),
-    )
-    return [f"![{unit}](voc2007_{kind}.png)", ""]
-
-
-def mechanism_row(name: str, lines: Lines) -> list[object]:
-    ap, recall = by_rule(lines, "ap"), by_rule(lines, "recall")["joint"]
-    means = [f"{100 * ap[rule].mean():.1f}" for rule in ("none", "sigmoid", "joint + sigmoid")]
-    gain = difference(ap["joint + sigmoid"] - ap["sigmoid"])
-    return [name, len(lines), *means, gain, f"{100 * recall.mean():.0f} %"]
-
-
-def figure(
-    path: Path, x: str, y: str, series: dict[str, tuple[Iterable[Any], Sequence[float]]],
-    is_diagonal: bool = False, is_log: bool = False, is_line: bool = True,
-) -> None:  # fmt: skip
-    from matplotlib.figure import Figure
-
-    drawing = Figure(figsize=(4.5, 3), layout="constrained")
-    axes = drawing.subplots()
-    for name, (places, values) in series.items():
-        axes.plot(list(places), list(values), marker="o", linestyle="-" if is_line else "none", label=name)
-    if is_diagonal:
-        axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
-    if is_log:
-        axes.set_xscale("log")
-    axes.set(xlabel=x, ylabel=y)
-    axes.legend()
-    drawing.savefig(path, dpi=110)

@@ -161,7 +161,7 @@ def make_tables(setting: Setting, path: str, arguments: argparse.Namespace) -> N
         folder.mkdir(parents=True, exist_ok=True)
         rows = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in own])
         found = transformed(raw, rows, transforms)
-        if role == setting.exemplars:
+        if role == setting.exemplars and not arguments.no_mirror:
             file = describe_split(setting.network, path, setting.mode, split, arguments, mirror=True)
             is_object = np.concatenate([one.instance >= 0 for one in windows])
             is_own = is_object[rows]

@@ -6,7 +6,8 @@ give exemplars and calibration, and which judge; photographs never change roles 
 
     windows     proposals of all images
     networks    those that are tuned; a GPU makes that quick
-    describe    descriptors of every network, and from them the tables of the settings; a GPU makes crops quick
+    raw         descriptors of the windows of `--splits` by the networks of the settings; a GPU makes crops quick
+    describe    the same of all images that the settings need, and from them their tables
     judge       every class of every setting with every rule
     folds       the default with mirrored exemplars and without, on training images left out
     cross       the default calibrated on scores of a prior that has not seen the images
@@ -44,6 +45,8 @@ from eesvm.detector.options import PRESETS, DetectorOptions
 from eesvm.detector.training_table import TrainingWindows
 from eesvm.exemplars.scoring import score_windows
 from eesvm.experiments.tables.detections import (
+    VOTE,
+    WINNER,
     Rule,
     RuleResult,
     calibrators_on_demand,
@@ -133,10 +136,10 @@ CHANGED: dict[str, tuple[Any, ...]] = {
 
 
 def main() -> None:
-    arguments = parse_arguments()
+    arguments = make_parser().parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
     stages = {
-        "windows": propose, "networks": tune, "describe": describe, "judge": judge, "folds": judge_folds,
+        "windows": propose, "networks": tune, "raw": describe_raw, "describe": describe, "judge": judge, "folds": judge_folds,
         "cross": judge_cross,
         "mechanism": mechanism, "claims": measure_claims, "page": write_page,
     }  # fmt: skip
@@ -144,15 +147,21 @@ def main() -> None:
         stages[stage](arguments)
 
 
-def parse_arguments() -> argparse.Namespace:
+def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("data", nargs="?", type=Path, default=ROOT.parent / "shared" / "data" / "voc2007")
     stages = ("windows", "networks", "describe", "judge", "folds", "cross", "mechanism", "claims", "page")
-    add("--stages", nargs="+", choices=stages, default=stages)
+    add("--stages", nargs="+", choices=(*stages, "raw"), default=stages)
     add("--settings", nargs="+", choices=[s.name for s in SETTINGS], default=[s.name for s in SETTINGS])
     add("--networks", nargs="+", choices=list(NETWORKS), help="to tune (those of the settings)")
-    add("--splits", nargs="+", default=["train", "val"], help="whose windows are proposed (train val)")
+    add(
+        "--splits",
+        nargs="+",
+        default=["train", "val"],
+        help="whose windows are proposed, or described alone (train val)",
+    )
+    add("--no-mirror", action="store_true", help="tables without mirror images, which the recipe mirror needs")
     add("--recipes", nargs="+", choices=list(RECIPES), default=list(RECIPES))
     add("--default", type=json.loads, default={}, help="options in place of the default recipe's, as JSON")
     add("--kinds", nargs="+", choices=list(CHANGED), default=list(CHANGED), help="what the mechanism changes (all)")
@@ -173,7 +182,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--note", default="", help="a sentence for the head of the page: machine, what was left out")
     add("--work", type=Path, default=ROOT / "build" / "voc")
     add("--output", type=Path, default=ROOT / "docs" / "results" / "voc2007.md")
-    return parser.parse_args()
+    return parser
 
 
 def options_of(recipe: str, arguments: argparse.Namespace, **changes: Any) -> DetectorOptions:
@@ -222,16 +231,21 @@ def network_path(name: str, arguments: argparse.Namespace) -> str:
     return {"frozen": "lite0", "hog": "hog"}.get(name) or str(arguments.work / f"{name}.onnx")
 
 
+def describe_raw(arguments: argparse.Namespace) -> None:
+    """Descriptors of whole splits, before PCA and scaling."""
+    for setting, split in itertools.product(wanted(arguments), arguments.splits):
+        with clock(arguments, f"descriptors {setting.network} {setting.mode} of {split}"):
+            describe_split(setting.network, network_path(setting.network, arguments), setting.mode, split, arguments)
+
+
 def describe(arguments: argparse.Namespace) -> None:
     """The tables of each setting."""
     for setting in wanted(arguments):
         if not has_tables(setting, arguments):
-            path = network_path(setting.network, arguments)
-            for split in dict.fromkeys(role.partition(", ")[0] for role in (setting.exemplars, setting.judges)):
-                with clock(arguments, f"descriptors {setting.network} {setting.mode} of {split}"):
-                    describe_split(setting.network, path, setting.mode, split, arguments)
+            splits = dict.fromkeys(role.partition(", ")[0] for role in (setting.exemplars, setting.judges))
+            describe_raw(argparse.Namespace(**{**vars(arguments), "settings": [setting.name], "splits": splits}))
             with clock(arguments, f"tables of {setting.name}"):
-                make_tables(setting, path, arguments)
+                make_tables(setting, network_path(setting.network, arguments), arguments)
 
 
 def wanted(arguments: argparse.Namespace) -> list[Setting]:
@@ -419,9 +433,9 @@ def judged(
             facts["recall"] = recalls(test, name, trained.exemplars, calibrator)  # type: ignore[arg-type]
             facts["left_out"] = calibrator.left_out_.as_dict()  # type: ignore[attr-defined]
     if kind == "judge":
-        facts["transfer"] = {
-            one.rule: transfer_of(train, test, trained, one, options) for one in found if one.rule in MASKED
-        }
+        masked = {one.rule: transfer_of(train, test, trained, one, options) for one in found if one.rule in MASKED}
+        facts["transfer"] = {rule: None if made is None else made[0] for rule, made in masked.items()}
+        facts["handed"] = {rule: None if made is None else made[1] for rule, made in masked.items()}
     return facts
 
 
@@ -462,7 +476,7 @@ def row_of(test: TrainingWindows, one: RuleResult) -> dict[str, Any]:
 def transfer_of(
     train: TrainingWindows, test: TrainingWindows, trained: TrainedClass, one: RuleResult, options: DetectorOptions
 ) -> Any:
-    """Mean mask IoU of each choice of exemplars, and how many objects it is of."""
+    """Mean mask IoU of each choice of exemplars and how many objects it is of; and what two of them give each object."""
     records = {record.image_id: record for record in train.records}
     own = class_rows(train, trained.class_name, options.training, options.random_state)[0].own
     described = np.asarray(train.descriptors[own])
@@ -472,7 +486,18 @@ def transfer_of(
     except InputError:
         return None
     rows = [row for row in found.rows if row.measure == MASK_IOU]
-    return {row.choice: [row.mean, row.n_detections] for row in rows}
+    hits = [hit for hit in one.hits if hit.exemplars]
+    images = [str(test.records[test.image[np.flatnonzero(test.instance < 0)[hit.window]]].image_id) for hit in hits]
+    handed = {
+        name: [
+            [image, int(hit.instance.index), round(float(iou), 4)]
+            for image, hit, iou in zip(images, hits, found.values[choice, MASK_IOU], strict=True)
+            if np.isfinite(iou)
+        ]
+        for name, choice in (("winner", WINNER), ("vote", VOTE))
+        if (choice, MASK_IOU) in found.values
+    }
+    return {row.choice: [row.mean, row.n_detections] for row in rows}, handed
 
 
 def with_objects(table: TrainingWindows, class_name: str, n: int) -> TrainingWindows:
@@ -518,7 +543,7 @@ def lines_of(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def write_page(arguments: argparse.Namespace) -> None:
     file = arguments.work / "trials.jsonl"
     trials = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    text = page(lines_of(arguments), trials, arguments.note, arguments.output.parent, arguments.negatives)
+    text = page(lines_of(arguments), trials, arguments.note, arguments.output, arguments.negatives)
     arguments.output.write_text(text)
     print(text)
     for setting in SETTINGS:

@@ -1,0 +1,80 @@
+"""What the page of `bench_voc` begins with: the default on every setting in one table; and masks of the same objects.
+
+In: lines of its results. Out: Markdown.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from _common import markdown
+from _voc_numbers import DEFAULT, MOVED, RAW, RCNN, SINGLE, Lines, by_rule, difference, error, interval
+
+PAPER = "joint + sigmoid"
+
+
+def summary_section(lines: Lines) -> list[str]:
+    """The calibrated default of the package, setting by setting."""
+    judged = [line for line in lines if line.get("kind") == "judge" and line["recipe"] == "default"]
+    crossed = [line for line in lines if line.get("kind") == "cross"]
+    settings = list(dict.fromkeys(line["setting"] for line in judged))
+    rows = [
+        summary_row(name, *([x for x in some if x["setting"] == name] for some in (judged, crossed)))
+        for name in settings
+    ]
+    head = [
+        "setting", "classes", "AP of the default", "to the single SVM", "to R-CNN's", "to uncalibrated", "over images",
+        "test recall, all asked for", "with cross_fit", "95 % asked for", "with cross_fit", "calibration error, 0.1 or more",
+    ]  # fmt: skip
+    return ["## The default on every setting", "", "Boxes moved in every row.", "", markdown(head, rows), ""]
+
+
+def summary_row(name: str, judged: Lines, crossed: Lines) -> list[object]:
+    ap, drawn = (by_rule(judged, key) for key in ("ap", "resampled"))
+    own = DEFAULT + MOVED
+    gains = [difference(ap[own] - ap[other + MOVED]) for other in (SINGLE, RCNN, RAW)]
+    table = np.sum([line["reliability"][own] for line in judged], axis=0)
+    asked = [percent([x["recall"]["as_searched"] for x in some]) for some in (judged, crossed)]
+    floors = [percent([x["floor"][key][0] for x in crossed]) for key in ("plain", "cross")]
+    over_images = interval(drawn[own] - drawn[RAW + MOVED])
+    return [
+        name, len(judged), f"{100 * ap[own].mean():.1f}", *gains, over_images, *asked, *floors,
+        f"{100 * error(table[1:]):.1f} %",
+    ]  # fmt: skip
+
+
+def percent(values: list[float]) -> str:
+    return f"{100 * np.mean(values):.1f} %" if values else ""
+
+
+def handed_section(lines: Lines) -> list[str]:
+    """Masks of the default's exemplars and of the paper's on the objects that both find and hand a mask to."""
+    known = {
+        recipe: [line for line in lines if line["recipe"] == recipe and line.get("handed")]
+        for recipe in ("default", "paper")
+    }
+    if not all(known.values()):
+        return []
+    rows = []
+    for choice in ("winner", "vote"):
+        own, other = (masks(known[recipe], rule, choice) for recipe, rule in (("default", DEFAULT), ("paper", PAPER)))
+        both = sorted(own.keys() & other.keys())
+        if len(both) > 1:
+            pairs = np.array([[own[key], other[key]] for key in both])
+            means = [f"{100 * mean:.1f}" for mean in pairs.mean(axis=0)]
+            rows.append([choice, len(both), *means, difference(pairs[:, 0] - pairs[:, 1])])
+    head = ["mask of", "objects", "default", "paper's setting", "difference"]
+    text = "Mean IoU of masks on the same objects, boxes as proposed; intervals over objects."
+    title = f"## {lines[0]['setting']}: masks of the default and of the paper's setting"
+    return [title, "", text, "", markdown(head, rows), ""] if rows else []
+
+
+def masks(lines: Lines, rule: str, choice: str) -> dict[tuple[Any, ...], float]:
+    """IoU by class, image and object."""
+    return {
+        (line["class"], image, index): iou
+        for line in lines
+        for image, index, iou in (line["handed"].get(rule) or {}).get(choice, ())
+    }

@@ -1,0 +1,274 @@
+"""Everything of `bench_voc` in a limited time, on a machine with a GPU and many cores: `python benchmarks/bench_voc_run.py DATA`.
+
+In: the photographs and, if they are there, windows in the folder of `--work`. Out: `results.jsonl` and the parts of the
+claims in that folder, each as soon as it is measured; started again, it goes on from there. Networks and descriptors are
+prepared by chains of commands that run side by side; classes are measured by a process for each core, at a lower
+priority than the chains, in the order of `plan`, as far as their tables are there. Photographs of val may come later
+than those of train: the chains wait for the file of `--wait-for` before they need them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import bench_voc
+from _common import ROOT
+from _voc_claims import measure_part, part_file
+from _voc_tables import Setting, has_tables
+from eesvm.experiments.reproduction.results import FULL, HOG, SMALL
+
+Namespace = argparse.Namespace
+
+POOLED, CROPS, TUNED, APART, SAME, OTHER, WIDE, WIDE_APART, HOGS = bench_voc.SETTINGS
+ALL_NEGATIVES = 10_000_000  # more than there are
+SWEEP = ("car", "chair", "pottedplant", "bottle", "bird", "dog", "bicycle", "motorbike")
+FEW = {  # what changes for which setting, one thing at a time
+    "coverage": ("across-images",), "criterion": ("platt",), "floor": (0.9, 0.95, 0.98),
+    "negatives": (2_000, 20_000, 160_000, ALL_NEGATIVES),
+}  # fmt: skip
+COUNTS = (25, 50, 100, 200, 500)  # exemplars of a class
+PATIENCE = 300.0  # seconds for what has been begun in time
+VAL = "val"  # a command that needs its photographs
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")  # of a process
+
+
+class Command(NamedTuple):
+    """A stage of `bench_voc` that prepares something."""
+
+    words: tuple[str, ...]
+    needs_val: bool = False
+
+
+class Task(NamedTuple):
+    """One piece of work of one process."""
+
+    name: str
+    settings: tuple[Setting, ...]  # whose tables it reads
+    function: Callable[..., list[dict[str, Any]]]
+    inputs: tuple[Any, ...]
+
+
+def main() -> None:
+    arguments, own = parse_arguments()
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    os.environ |= dict.fromkeys(THREADS, "1")
+    threads = [threading.Thread(target=prepare, args=(chain, arguments, own), daemon=True) for chain in chains()]
+    for thread in threads:
+        thread.start()
+    measure(list(plan(arguments)), arguments, own, lambda: any(thread.is_alive() for thread in threads))
+    tell(arguments, "everything is done, or the time is up")
+
+
+def parse_arguments() -> tuple[Namespace, Namespace]:
+    """Those of `bench_voc`, and our own."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--seconds", type=float, default=1200.0, help="after which nothing is begun (1200)")
+    add("--cores", type=int, default=os.cpu_count(), help="classes measured at a time (all)")
+    add("--wait-for", type=Path, help="a file that is there when the photographs of val are")
+    add("--sweep", nargs="+", default=SWEEP, help="classes of the mechanism")
+    own, others = parser.parse_known_args()
+    others += ["--no-mirror", "--processes", str(own.cores)]
+    own.words = others
+    own.until = time.time() + own.seconds
+    arguments = bench_voc.make_parser().parse_args(others)
+    arguments.until, arguments.sweep = own.until, own.sweep
+    return arguments, own
+
+
+# Preparing
+
+
+def chains() -> list[list[Command]]:
+    """Commands that go side by side, those of a chain one after the other."""
+
+    def network(name: str) -> Command:
+        return Command(("--stages", "networks", "--networks", name))
+
+    def raw(split: str, setting: Setting) -> Command:
+        return Command(("--stages", "raw", "--splits", split, "--settings", setting.name), split == VAL)
+
+    def tables(*settings: Setting) -> Command:
+        return Command(("--stages", "describe", "--settings", *(one.name for one in settings)), True)
+
+    def windows(split: str) -> Command:
+        return Command(("--stages", "windows", "--splits", split), split == VAL)
+
+    first = [windows("train")]
+    return [
+        [*first, raw("train", POOLED), windows(VAL), raw(VAL, POOLED), tables(POOLED), tables(HOGS)],
+        [network("tuned"), tables(TUNED), tables(APART)],
+        [network("4096-d"), tables(WIDE)],
+        [raw("train", CROPS), tables(CROPS), network("half"), tables(OTHER), tables(SAME)],
+    ]
+
+
+def prepare(chain: Sequence[Command], arguments: Namespace, own: Namespace) -> None:
+    """Run the commands of a chain; one that fails ends it."""
+    train = arguments.work / "windows_train.npz"
+    for command in chain:
+        while not train.exists() and "windows" not in command.words:
+            time.sleep(1)
+        while command.needs_val and own.wait_for and not own.wait_for.exists():
+            time.sleep(1)
+        if time.time() > own.until:
+            return
+        words = [sys.executable, "-u", str(ROOT / "benchmarks" / "bench_voc.py"), *own.words, *command.words]
+        began, several = time.time(), os.environ | dict.fromkeys(THREADS, "4")
+        with (arguments.work / "chains.log").open("a") as log:
+            done = subprocess.run(words, stdout=log, stderr=log, env=several)
+        tell(arguments, f"{' '.join(command.words)}: {time.time() - began:.0f} s, exit {done.returncode}")
+        if done.returncode:
+            return
+
+
+# Measuring
+
+
+def plan(arguments: Namespace) -> Iterator[Task]:
+    """What there is to do, the most wanted first; large classes first, so that no process is left alone with them."""
+    classes = bench_voc.classes_of(arguments)
+    yield from claims(POOLED, SMALL, classes, arguments)
+    yield from claims(POOLED, FULL, classes, arguments)
+    yield from judged(POOLED, "default", classes, ("judge", "cross"))
+    yield from judged(TUNED, "default", classes, ("judge", "cross"))
+    yield from claims(TUNED, SMALL, classes, arguments)
+    yield from claims(POOLED, HOG, classes, arguments)
+    yield from judged(CROPS, "default", classes, ("judge",))
+    yield from judged(WIDE, "default", classes, ("judge",))
+    yield from claims(TUNED, FULL, classes, arguments)
+    sweep = [name for name in classes if name in arguments.sweep]
+    for setting in (OTHER, POOLED, TUNED, SAME):
+        yield from judged(setting, "paper", sweep, ("judge", *FEW))
+    for setting in (OTHER, POOLED):
+        yield from fewer_exemplars(setting, sweep)
+    yield from judged(APART, "default", classes, ("judge", "cross"))
+    yield from judged(POOLED, "paper", classes, ("judge",))
+    yield from judged(OTHER, "default", classes, ("judge", "cross"))
+    yield from judged(APART, "paper", sweep, ("judge", *FEW))
+
+
+def claims(setting: Setting, stage: str, classes: Sequence[str], arguments: Namespace) -> Iterator[Task]:
+    needed = (replace(setting, name=HOGS.name),) if stage == HOG else (setting,)
+    for name in classes:
+        if not part_file(arguments.work, setting, stage, name).exists():
+            yield Task(f"claims {setting.name}, {stage}, {name}", needed, measure_part, (setting, stage, name))
+
+
+def judged(setting: Setting, recipe: str, classes: Sequence[str], kinds: Sequence[str]) -> Iterator[Task]:
+    for name in classes:
+        common = {"setting": setting, "recipe": recipe, "class": name}
+        items = [{**common, "kind": kind, "value": value} for kind in kinds for value in FEW.get(kind, (None,))]
+        items = [{key: value for key, value in item.items() if value is not None} for item in items]
+        yield Task(f"{setting.name}, {recipe}, {name}", (setting,), bench_voc.judge_class, (items,))
+
+
+def fewer_exemplars(setting: Setting, classes: Sequence[str]) -> Iterator[Task]:
+    for count in COUNTS:
+        for name in classes:
+            item = {"setting": setting, "recipe": "paper", "class": name, "kind": "exemplars", "value": count}
+            title = f"{setting.name}, {count} exemplars, {name}"
+            yield Task(title, (setting,), bench_voc.judge_class, ([item],))
+
+
+def measure(tasks: list[Task], arguments: Namespace, own: Namespace, may_come: Callable[[], bool]) -> None:
+    """The first task whose tables are there, whenever a process is free, until the time is up."""
+    known = {line["key"] for line in bench_voc.lines_of(arguments) if "key" in line}
+    tasks = [left for task in tasks if (left := without_known(task, known)) is not None]
+    tell(arguments, f"{len(tasks)} tasks")
+    crew = Crew(tasks, arguments, own)
+    while (crew.tasks or crew.running) and time.time() < own.until + PATIENCE:
+        try:
+            if crew.begin():
+                continue
+            if not crew.running and (time.time() > own.until or not may_come()):
+                break
+            crew.end()
+        except BrokenProcessPool:
+            crew.renew()
+    crew.pool.shutdown(wait=False, cancel_futures=True)
+
+
+class Crew:
+    """Processes and what they do."""
+
+    def __init__(self, tasks: list[Task], arguments: Namespace, own: Namespace) -> None:
+        self.tasks, self.arguments, self.own = tasks, arguments, own
+        self.running: dict[Future[list[dict[str, Any]]], tuple[Task, float]] = {}
+        self.lost: set[str] = set()
+        self.pool = new_pool(own.cores)
+
+    def begin(self) -> bool:
+        """Whether a task could be begun."""
+        if len(self.running) >= self.own.cores or time.time() > self.own.until:
+            return False
+        there = {s: has_tables(s, self.arguments) for s in {s for task in self.tasks for s in task.settings}}
+        task = next((task for task in self.tasks if all(there[s] for s in task.settings)), None)
+        if task is not None:
+            self.running[self.pool.submit(task.function, *task.inputs, self.arguments)] = task, time.time()
+            self.tasks.remove(task)
+        return task is not None
+
+    def end(self) -> None:
+        """File what has been finished, if anything within a second."""
+        for future in wait(list(self.running), timeout=1.0, return_when=FIRST_COMPLETED).done:
+            end_task(future, *self.running[future], self.arguments)
+            del self.running[future]
+        if not self.running:
+            time.sleep(1)
+
+    def renew(self) -> None:
+        """A process was killed, and with it all others: what they did is tried once more, last."""
+        names = [task.name for task, _ in self.running.values()]
+        tell(self.arguments, "a process was killed: " + "; ".join(names))
+        self.tasks += [task for task, _ in self.running.values() if task.name not in self.lost]
+        self.lost |= set(names)
+        self.running, self.pool = {}, new_pool(self.own.cores)
+
+
+def without_known(task: Task, known: set[str]) -> Task | None:
+    """The task without what is measured already."""
+    if task.function is not bench_voc.judge_class:
+        return task
+    items = [item for item in task.inputs[0] if bench_voc.key_of(item) not in known]
+    return task._replace(inputs=(items,)) if items else None
+
+
+def new_pool(n: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(n, multiprocessing.get_context("spawn"), initializer=os.nice, initargs=(10,))
+
+
+def end_task(future: Future[list[dict[str, Any]]], task: Task, began: float, arguments: Namespace) -> None:
+    """File what a task found; one that failed does not cost the others."""
+    error = future.exception()
+    if isinstance(error, BrokenProcessPool):
+        raise error
+    if error is not None:
+        text = "".join(traceback.format_exception(error))
+        tell(arguments, f"FAILED {task.name}: {text}")
+        return
+    for line in future.result():
+        bench_voc.note(arguments, line)
+    tell(arguments, f"{task.name}: {time.time() - began:.0f} s")
+
+
+def tell(arguments: Namespace, text: str) -> None:
+    with (arguments.work / "run.log").open("a") as log:
+        log.write(f"{time.strftime('%H:%M:%S')} {text}\n")
+
+
+if __name__ == "__main__":
+    main()
