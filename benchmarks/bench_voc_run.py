@@ -118,11 +118,12 @@ def chains() -> list[list[Command]]:
 
 def prepare(chain: Sequence[Command], arguments: Namespace, own: Namespace) -> None:
     """Run the commands of a chain; one that fails ends it."""
-    train = arguments.work / "windows_train.npz"
     for command in chain:
-        while not train.exists() and "windows" not in command.words:
-            time.sleep(1)
-        while command.needs_val and own.wait_for and not own.wait_for.exists():
+        needed = [own.wait_for] if command.needs_val and own.wait_for else []
+        if "windows" not in command.words:
+            splits = ("train", VAL) if command.needs_val else ("train",)
+            needed += [arguments.work / f"windows_{split}.npz" for split in splits]
+        while not all(file.exists() for file in needed) and time.time() < own.until:
             time.sleep(1)
         if time.time() > own.until:
             return
