@@ -22,9 +22,11 @@ from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_table import TrainingWindows
 from eesvm.experiments.claims.measurements import Evidence
 from eesvm.experiments.claims.sheet import claims_table, judge_claims
+from eesvm.experiments.figures.paper_figures import paper_figures
 from eesvm.experiments.reproduction.measure import ClassWork
 from eesvm.experiments.reproduction.recipes import Recipe, make_recipes
 from eesvm.experiments.reproduction.results import FULL, HOG, SMALL, STAGES, Part, Results
+from eesvm.experiments.reproduction.run import _figure_inputs
 from eesvm.experiments.reproduction.splits import MAX_EXEMPLARS
 from eesvm.experiments.search_study.pruning import PruningStudy, Search, pruning_study
 from eesvm.experiments.tables.files import to_markdown
@@ -32,6 +34,7 @@ from eesvm.experiments.tables.paper_tables import paper_tables, pruning_table, s
 
 __all__ = ["STAGES", "claims_page", "measure_part", "part_file"]
 
+FIGURES, FIGURES_CLASS = (2, 3, 4, 5, 6), "bus"  # those that show no photographs
 STUDY_SECONDS = 2.0  # of each search of section 5.5
 FIRST_SETTING = "frozen pooled"  # train and val; its parts of HOG are those of all settings with these roles
 HOG_SETTING = "HOG"  # whose tables the last stage takes, where the roles are the same
@@ -63,6 +66,8 @@ def measure_part(setting: Setting, stage: str, class_name: str, arguments: argpa
     seconds = time.perf_counter() - began
     write_json(file, {"part": part.as_dict(), "study": study and asdict(study), "seconds": seconds})
     print(f"{setting.name}, {stage}, {class_name}: {seconds:.0f} s", flush=True)
+    if stage == SMALL and class_name == FIGURES_CLASS and not part.skipped:
+        draw_figures(work, file.parent / "figures")
     return []
 
 
@@ -94,6 +99,32 @@ def study_of(class_name: str, work: ClassWork) -> PruningStudy:
     is_positive = table.labels == 1
     problem = CalibrationProblem(table.scores[is_positive], table.scores[~is_positive])
     return pruning_study([(class_name, problem)], time_limit=STUDY_SECONDS)
+
+
+def draw_figures(work: ClassWork, folder: Path) -> None:
+    """The paper's figures of score tables and trees."""
+    drawn = paper_figures(_figure_inputs("Pascal VOC 2007", work), FIGURES)
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in drawn:
+        if one.png is not None:
+            (folder / f"{one.name}.png").write_bytes(one.png)
+    captions = [[one.number, one.name if one.png is not None else None, one.caption, one.alt] for one in drawn]
+    write_json(folder / "captions.json", {"figures": captions})
+
+
+def figure_lines(arguments: argparse.Namespace, setting: Setting) -> list[str]:
+    """The figures with their captions; their files go beside the page."""
+    folder = part_file(arguments.work, setting, SMALL, "").parent / "figures"
+    if not (folder / "captions.json").exists():
+        return []
+    lines = [f"## Figures, drawn from the class {FIGURES_CLASS}"]
+    for _, name, caption, alt in json.loads((folder / "captions.json").read_text())["figures"]:
+        if name is not None:
+            target = arguments.output.with_name(f"voc2007_claims_{folder.parent.name}_{name}.png")
+            target.write_bytes((folder / f"{name}.png").read_bytes())
+            lines.append(f"![{alt}]({target.name})")
+        lines.append(caption)
+    return lines
 
 
 def part_files(work: Path, setting: Setting) -> list[Path]:
@@ -137,4 +168,5 @@ def claims_page(arguments: argparse.Namespace, setting: Setting) -> str:
         f"those of section 5.5 of {STUDY_SECONDS:g} s; HOG behind a PCA of 256, too."
         + (f" Not measured: {', '.join(missing)}." if missing else ""),
     ]
-    return "\n\n".join([*head, *(to_markdown(table).rstrip() for table in (claims_table(judged), *tables))]) + "\n"
+    made = [to_markdown(table).rstrip() for table in (claims_table(judged), *tables)]
+    return "\n\n".join([*head, *made, *figure_lines(arguments, setting)]) + "\n"

@@ -34,7 +34,8 @@ def mechanism_sections(lines: Lines, stem: Path, n_negatives: int) -> list[str]:
     parts = ["## What joint calibration owes to what", ""]
     parts += [
         "Exemplars as in the paper (hinge, no prior), the maximum of all, boxes as proposed; one thing changed at a time. "
-        "The recall is that of the joint thresholds on the positive test windows.",
+        "The recall is that of the joint thresholds on the positive test windows. Where a class has no more exemplars than "
+        "asked for, all of them count.",
         "",
         *descriptors_part(changed, papers, stem),
     ]
@@ -75,6 +76,8 @@ def groups_of(kind: str, changed: Lines, base: Lines, as_is: Any) -> dict[Any, L
     """Lines by value, of the classes that have all of them; values that few classes have are left out."""
     values = {line["value"] for line in changed if line["kind"] == kind}
     groups = {value: [x for x in changed if (x["kind"], x["value"]) == (kind, value)] for value in values}
+    if kind == "exemplars":  # a class that has no more than that is as it is
+        groups = {n: [*own, *(x for x in base if x["exemplars"] <= n)] for n, own in groups.items()}
     if as_is is not None and base and values:
         groups[as_is] = base
     most = max((len(own) for value, own in groups.items() if value in values), default=0)

@@ -209,7 +209,7 @@ def transfer_section(lines: Lines) -> list[str]:
             known = [one[choice] for one in found if choice in one]
             n = sum(count for _, count in known)
             rows.append([rule, choice, n, f"{100 * sum(mean * count for mean, count in known) / n:.1f}"])
-    return ["### Masks handed on", "", markdown(["rule", "choice", "objects", "mask IoU"], rows), ""]
+    return ["### Masks handed on", "", markdown(["rule", "choice", "objects", "mask IoU"], rows), ""] if rows else []
 
 
 def trial_sections(trials: Lines) -> list[str]:

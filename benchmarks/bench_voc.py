@@ -536,8 +536,10 @@ def note(arguments: argparse.Namespace, line: dict[str, Any]) -> None:
 
 
 def lines_of(arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """What is noted; of what was measured twice the last."""
     file = arguments.work / "results.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return list({line.get("key", n): line for n, line in enumerate(lines)}.values())
 
 
 def write_page(arguments: argparse.Namespace) -> None:

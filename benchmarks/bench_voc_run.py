@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import bench_voc
 from _common import ROOT
 from _voc_claims import measure_part, part_file
-from _voc_tables import Setting, has_tables
+from _voc_tables import Setting, has_tables, images_of
 from eesvm.experiments.reproduction.results import FULL, HOG, SMALL
 
 Namespace = argparse.Namespace
@@ -155,10 +155,11 @@ def plan(arguments: Namespace) -> Iterator[Task]:
     for setting in (OTHER, POOLED, TUNED, SAME):
         yield from judged(setting, "paper", sweep, ("judge", *FEW))
     for setting in (OTHER, POOLED):
-        yield from fewer_exemplars(setting, sweep)
+        yield from fewer_exemplars(setting, sweep, arguments)
     yield from judged(APART, "default", classes, ("judge", "cross"))
     yield from judged(POOLED, "paper", classes, ("judge",))
     yield from judged(OTHER, "default", classes, ("judge", "cross"))
+    yield from fewer_exemplars(POOLED, classes[:1], arguments)
     yield from judged(APART, "paper", sweep, ("judge", *FEW))
 
 
@@ -177,9 +178,11 @@ def judged(setting: Setting, recipe: str, classes: Sequence[str], kinds: Sequenc
         yield Task(f"{setting.name}, {recipe}, {name}", (setting,), bench_voc.judge_class, (items,))
 
 
-def fewer_exemplars(setting: Setting, classes: Sequence[str]) -> Iterator[Task]:
+def fewer_exemplars(setting: Setting, classes: Sequence[str], arguments: Namespace) -> Iterator[Task]:
+    """Of classes that have more."""
+    names = [i.class_name for i in images_of(setting.exemplars, arguments).instances() if not i.is_difficult]
     for count in COUNTS:
-        for name in classes:
+        for name in (one for one in classes if names.count(one) > count):
             item = {"setting": setting, "recipe": "paper", "class": name, "kind": "exemplars", "value": count}
             title = f"{setting.name}, {count} exemplars, {name}"
             yield Task(title, (setting,), bench_voc.judge_class, ([item],))
@@ -188,7 +191,7 @@ def fewer_exemplars(setting: Setting, classes: Sequence[str]) -> Iterator[Task]:
 def measure(tasks: list[Task], arguments: Namespace, own: Namespace, may_come: Callable[[], bool]) -> None:
     """The first task whose tables are there, whenever a process is free, until the time is up."""
     known = {line["key"] for line in bench_voc.lines_of(arguments) if "key" in line}
-    tasks = [left for task in tasks if (left := without_known(task, known)) is not None]
+    tasks = [left for task in tasks if (left := without_known(task, known)) is not None]  # each thing once
     tell(arguments, f"{len(tasks)} tasks")
     crew = Crew(tasks, arguments, own)
     while (crew.tasks or crew.running) and time.time() < own.until + PATIENCE:
@@ -241,10 +244,11 @@ class Crew:
 
 
 def without_known(task: Task, known: set[str]) -> Task | None:
-    """The task without what is measured already."""
+    """The task without what is known, or asked for before; what is left of it is known from now on."""
     if task.function is not bench_voc.judge_class:
         return task
     items = [item for item in task.inputs[0] if bench_voc.key_of(item) not in known]
+    known |= {bench_voc.key_of(item) for item in items}
     return task._replace(inputs=(items,)) if items else None
 
 
