@@ -158,8 +158,8 @@ def claims_page(arguments: argparse.Namespace, setting: Setting) -> str:
     hours = sum(one["seconds"] for one in found) / 3600
     head = [
         f"# Pascal VOC 2007: the paper's claims, {setting.name}",
-        f"Made by `python benchmarks/bench_voc.py --stages claims page --settings {setting.name!r}` and judged by the rules "
-        f"of [`eesvm reproduce`](../reproduce.md), on {len(whole)} classes and {hours:.1f} hours of one core. Network: "
+        f"Made by `python benchmarks/bench_voc.py --stages claims page --settings {setting.name!r} --paper-images "
+        f"{arguments.paper_images}` and judged by the rules of [`eesvm reproduce`](../reproduce.md), on {len(whole)} classes and {hours:.1f} hours of one core. Network: "
         f"{setting.network}, {setting.mode}; exemplars and calibration: {setting.exemplars}; test: {setting.judges}. "
         f"Intervals are over {arguments.resamples} resamples of the test images. Val1 is the first half of the exemplars' "
         f"images, or for a class with more than {MAX_EXEMPLARS} objects there as many as hold so many. "

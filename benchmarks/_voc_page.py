@@ -55,7 +55,8 @@ def page(lines: Lines, trials: Lines, note: str, output: Path, n_negatives: int)
     """The text; figures go beside `output` and begin with its name. Classes were calibrated with so many negatives."""
     stem = output.with_suffix("")
     judged = [line for line in lines if line.get("kind") == "judge"]
-    parts = ["# Pascal VOC 2007", "", f"`python benchmarks/bench_voc.py` and `bench_voc_trials.py`. {note}", ""]
+    programs = "`python benchmarks/bench_voc.py`" + " and `bench_voc_trials.py`" * bool(trials)
+    parts = ["# Pascal VOC 2007", "", f"{programs}. {note}", ""]
     parts += [INTRODUCTION.format(n_negatives=n_negatives), *([ABOUT_TRIALS] if trials else [])]
     parts += summary_section(lines)
     for setting in dict.fromkeys(line["setting"] for line in judged):
