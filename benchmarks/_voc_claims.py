@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from _voc_numbers import slug
 from _voc_tables import Setting, read_table
 from eesvm._support.documents import write_json
 from eesvm.calibration.problem import CalibrationProblem
@@ -41,8 +42,7 @@ HOG_SETTING = "HOG"  # whose tables the last stage takes, where the roles are th
 
 
 def part_file(work: Path, setting: Setting, stage: str, class_name: str) -> Path:
-    folder = setting.name.replace(",", "").replace(" ", "_")
-    return work / "claims" / folder / f"{stage.lower().replace('+', '_')}_{class_name}.json"
+    return work / "claims" / slug(setting.name) / f"{stage.lower().replace('+', '_')}_{class_name}.json"
 
 
 def measure_part(setting: Setting, stage: str, class_name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
