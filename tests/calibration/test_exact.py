@@ -245,6 +245,7 @@ def test_a_box_in_which_everything_left_is_free_has_a_solution():
 
 
 @pytest.mark.parametrize("first", few([1, 1000]))
+@pytest.mark.long
 def test_a_leaf_keeps_the_shares_that_prove_its_bound(monkeypatch, first):
     """Ascents that get worse and worse: what is split or searched below a leaf must rest on what the leaf came with."""
     evaluate, divisors = Ascent.evaluate, itertools.count(first)

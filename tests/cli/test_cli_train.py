@@ -449,6 +449,7 @@ def test_images_that_cannot_be_looked_at(model, place, tmp_path, capsys):
     assert "cut.png" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_class_in_one_image_is_calibrated_with_it_and_the_card_says_so(tmp_path):
     dataset = scenes("train", 8)
     first = dataset[0].instances[0]

@@ -102,6 +102,7 @@ def test_scores_of_the_table_are_those_of_the_windows():
         np.testing.assert_allclose(table.scores[n_old:], again[n_old:], atol=1e-5)
 
 
+@pytest.mark.long
 def test_a_model_that_has_grown_detects_and_is_saved(tmp_path):
     after = grown()
     found = detections(after, "joint-sigmoid")

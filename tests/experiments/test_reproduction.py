@@ -176,6 +176,7 @@ def own(tmp_path_factory):
     return run(tmp_path_factory.mktemp("own") / "run", own_split(dotted, None, 10), n_resamples=20)
 
 
+@pytest.mark.long
 def test_an_own_split_has_intervals_over_resamples(own):
     found = own.results
     assert found.is_resampled

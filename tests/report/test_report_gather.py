@@ -337,6 +337,7 @@ def test_another_calibrator_is_named():
     assert small_report().title == "Detections of three and eight, each with the training object it looks like"
 
 
+@pytest.mark.long
 def test_scales_that_exemplars_share_are_told():
     """Thresholds are shown; who has none takes part in detection all the same, unless scales are each exemplar's own."""
     alone = trained(quick_options(calibration__shrink=None))
