@@ -191,6 +191,7 @@ def test_training_and_scoring_are_those_of_the_detector(halves, compared):
     assert scores.table.n_exemplars == results[0].n_exemplars
 
 
+@pytest.mark.long
 def test_boxes_are_moved_as_the_detector_moves_them(halves):
     """For rules whose options say so, in `compare_rules` and in what a reproduction does."""
     train, test = halves
