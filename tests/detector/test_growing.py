@@ -29,6 +29,7 @@ from eesvm.metrics.detection_files import read_detections
 from eesvm.metrics.detections import Ranking
 from eesvm.structures import Dataset
 from helpers.detector_scenes import CLASSES, detections, quick_options, same_detections, scenes, shared_cache, trained
+from helpers.examples import few
 
 
 def some(dataset, rows, classes=CLASSES):
@@ -101,6 +102,7 @@ def test_scores_of_the_table_are_those_of_the_windows():
         np.testing.assert_allclose(table.scores[n_old:], again[n_old:], atol=1e-5)
 
 
+@pytest.mark.long
 def test_a_model_that_has_grown_detects_and_is_saved(tmp_path):
     after = grown()
     found = detections(after, "joint-sigmoid")
@@ -288,9 +290,10 @@ def test_a_model_that_keeps_no_windows_cannot_grow():
     assert str(error.value) == ("the model cannot suggest scores: it keeps no windows of its training images")
 
 
-@pytest.mark.parametrize("shrink", [None, 0.3])
-@pytest.mark.parametrize("trainer", ["svm", "lda"])
-def test_every_kind_of_model_can_grow(shrink, trainer):
+@pytest.mark.parametrize(
+    ("trainer", "shrink"), few([("svm", 0.3), ("lda", None), ("svm", None), ("lda", 0.3)], 2), ids=str
+)
+def test_every_kind_of_model_can_grow(trainer, shrink):
     options = few_windows(
         calibration__shrink=shrink, training__trainer=trainer, training__prior=None if trainer == "lda" else "class"
     )
@@ -385,7 +388,7 @@ def slow_suggestion(model, options, precision=None):
 
 
 def test_suggested_scores_are_the_best_by_counting():
-    detector = trained(few_windows(), scenes("train"))
+    detector = trained(few_windows(), some(scenes("train"), range(6)))
     for model in detector.models_:
         one = suggest_score(model, detector.options)
         least, precision, recall = slow_suggestion(model, detector.options)
