@@ -12,6 +12,7 @@ from eesvm.exemplars.solver import newton as newton_module
 from eesvm.exemplars.solver import solve as solve_module
 from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.newton import descend_newton
+from eesvm.exemplars.solver.newton_gram import nearest
 from eesvm.exemplars.solver.newton_matrices import solve_directly
 from eesvm.exemplars.solver.pool import Pool
 from helpers.examples import ALL, few, many
@@ -295,3 +296,28 @@ def test_a_pool_of_everything_is_not_made_where_the_budget_forbids():
         small = solve_module.solve_together(problem, 1e-3, Budget(1_500_000), threads)
         large = solve_module.solve_together(problem, 1e-3, BUDGET, threads)
     np.testing.assert_allclose(small.objective, large.objective, rtol=1e-3)
+
+
+def test_last_steps_near_the_margin_end_where_steps_over_all_rows_do(monkeypatch):
+    positives, negatives = centred(8, 1500, 24)
+    n_calls = []
+    descend = newton_module.descend_near
+    monkeypatch.setattr(newton_module, "descend_near", lambda *a: n_calls.append(1) or descend(*a))
+    for C, positive_weight in [(0.1, 50.0), (1.0, 1.0), (1.0, 50.0)]:
+        values, lower, violations = newton(positives, negatives, C, positive_weight, False)
+        assert (values - lower <= 1e-3 * values).all()
+        assert (violations <= 5e-4).all()
+        n_near = len(n_calls)
+        with monkeypatch.context() as patch:
+            patch.setattr(newton_module, "NEAR_WIDTH", 0)
+            others, _, _ = newton(positives, negatives, C, positive_weight, False)
+        assert len(n_calls) == n_near  # the other way takes none
+        np.testing.assert_allclose(values, others, rtol=1e-3)
+    assert n_calls
+
+
+def test_rows_of_the_own_group_are_never_near():
+    slopes = np.array([0.5, -np.inf, 0.1, -0.2, -np.inf, 3.0], dtype=np.float32)
+    is_between = np.array([False, False, False, True, False, False])
+    rows = nearest(slopes, is_between, np.array([5]), width=1)
+    np.testing.assert_array_equal(rows, [3, 5, 2, 0])
