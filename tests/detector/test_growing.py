@@ -19,8 +19,9 @@ from eesvm.cli import main
 from eesvm.cli.drop import _numbers
 from eesvm.datasets import write_coco
 from eesvm.datasets.scenes import make_scenes
-from eesvm.detector.grown_class import News, _corrected, _places
+from eesvm.detector.grown_scores import corrected, places_of
 from eesvm.detector.kept_windows import read_kept, write_kept
+from eesvm.detector.news import News
 from eesvm.detector.shrinkage import highest_elsewhere
 from eesvm.detector.suggestions import _chosen, suggest_score
 from eesvm.detector.training_descriptor import training_windows
@@ -154,7 +155,7 @@ def test_an_object_that_was_missed_in_a_training_image_is_no_negative_any_more()
     ]
     detector = trained(few_windows(), Dataset("poorer", tuple(poorer), CLASSES), ["eight"])
     model, options = detector.models_[0], detector.options
-    kept, scores = _corrected(model.read_kept(), model.read_scores(), [missed], options)
+    kept, scores = corrected(model.read_kept(), model.read_scores(), [missed], options)
     from eesvm.boxes import iou
 
     is_here = np.asarray(scores.table.groups) == record.image_id
@@ -563,9 +564,9 @@ def test_an_image_that_is_added_again_has_its_windows_once():
     for _ in range(2):
         detector.partial_fit(images, rejected=rejected, cache=shared_cache())
         scores, kept = detector.models_[0].read_scores(), detector.models_[0].read_kept()
-        places.append(_places(np.asarray(scores.table.groups), scores.boxes))
+        places.append(places_of(np.asarray(scores.table.groups), scores.boxes))
         assert len(kept.rows) == len(scores.boxes) == scores.table.n_rows
-        hard = _places(kept.hard_images, kept.hard_boxes)
+        hard = places_of(kept.hard_images, kept.hard_boxes)
         assert len(set(hard.tolist())) == len(hard)
     assert sorted(places[0]) == sorted(places[1])
 
