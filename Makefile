@@ -35,7 +35,8 @@ check: lint .venv/.test
 		tests/calibration/test_problem.py tests/calibration/test_kernels.py tests/calibration/test_exact_corners.py \
 		tests/exemplars/test_scoring.py tests/metrics tests/cli/test_stages.py tests/windows
 
-# A tenth of the random problems and nothing that takes long; EXAMPLES=all is everything but what takes minutes.
+# A twentieth of the random problems, the first of many cases, nothing that takes long; EXAMPLES=all is everything but what
+# takes minutes.
 test: .venv/.test
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 

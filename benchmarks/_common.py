@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
@@ -99,3 +101,16 @@ def forget_peak() -> None:
 
 def _parts(windows: np.ndarray, rows: int = 4096) -> list[np.ndarray]:
     return [windows[start : start + rows].astype(np.float64) for start in range(0, len(windows), rows)]
+
+
+def first_calls(start: str, call: str) -> list[list[str]]:
+    """CPU seconds of `start` and then of `call` in a new process, without and with compiled code on disk, as rows."""
+    script = f"import time\n{start}\nbegan = time.process_time()\n{call}\nprint(began, time.process_time() - began)"
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
+        for label in ("nothing compiled yet", "compiled code on disk"):
+            command = [sys.executable, "-c", script]
+            done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+            rows.append([label, *(f"{float(seconds):.1f}" for seconds in done.stdout.split())])
+    return rows

@@ -51,12 +51,12 @@ MIRRORED = ("single", "single, mirrored", "single, squared, C 0.001", "single, s
             "S, C 1e-4, weight 500 | 5", "S, C 1e-4, weight 500, mirrored | 5")  # fmt: skip
 
 
-def page(lines: Lines, trials: Lines, note: str, output: Path, n_negatives: int) -> str:
+def page(lines: Lines, trials: Lines, title: str, note: str, output: Path, n_negatives: int) -> str:
     """The text; figures go beside `output` and begin with its name. Classes were calibrated with so many negatives."""
     stem = output.with_suffix("")
     judged = [line for line in lines if line.get("kind") == "judge"]
     programs = "`python benchmarks/bench_voc.py`" + " and `bench_voc_trials.py`" * bool(trials)
-    parts = ["# Pascal VOC 2007", "", f"{programs}. {note}", ""]
+    parts = [f"# {title}", "", f"{programs}. {note}", ""]
     parts += [INTRODUCTION.format(n_negatives=n_negatives), *([ABOUT_TRIALS] if trials else [])]
     parts += summary_section(lines)
     for setting in dict.fromkeys(line["setting"] for line in judged):

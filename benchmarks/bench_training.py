@@ -5,7 +5,7 @@ mean length 20. Loops are measured on a few exemplars and scaled to all of them,
 runs in a process of its own, so that its peak memory is its own. About five minutes on two cores; `--large` adds
 2,000 exemplars x 200,000 negatives and takes some more, `--small` is a quick look whether everything runs. `--real FOLDER`
 measures descriptors of photographs instead, kept in that folder, and replaces the page's section on them; some 20 minutes,
-which `--dimensions` cuts into pieces.
+which `--dimensions` cuts into pieces. `--cold` measures what compiling adds to a first training, and replaces that section.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
-from _common import RESULTS, forget_peak, held_memory, machine, markdown
+from _common import RESULTS, first_calls, forget_peak, held_memory, machine, markdown
 from _training_real import measure, section
 from eesvm import ExemplarSVMs
 from eesvm.exemplars.scoring import score_windows
@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--few", type=int, default=4, help="exemplars on which the loops are measured (4)")
     parser.add_argument("--real", type=Path, help="measure photographs; a folder for their descriptors")
     parser.add_argument("--dimensions", type=int, help="with --real: only tables of so many dimensions")
+    parser.add_argument("--cold", action="store_true", help="measure compiling alone")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -64,6 +65,9 @@ def main() -> None:
         kept = arguments.real / "training_real.jsonl"
         measure(arguments.real, kept, arguments.dimensions)
         replace_section(REAL_TITLE, f"{machine()}. {section(kept)}")
+        return
+    if arguments.cold:
+        replace_section("Compilation", f"`python benchmarks/bench_training.py --cold`, {machine()}. {compile_times()}")
         return
     size = Size(50, 2000, 256) if arguments.small else Size(500, 20_000)
     sections = []
@@ -84,10 +88,30 @@ def main() -> None:
 
 
 def replace_section(title: str, body: str) -> None:
-    """Put a section at the end of the page, in place of what it had under that title."""
+    """Put a section where the page has one of that title, else at its end."""
     page = RESULTS / "training.md"
-    before = page.read_text().split(f"## {title}")[0].rstrip()
-    page.write_text(f"{before}\n\n## {title}\n\n{body}\n")
+    parts = page.read_text().split("\n## ")
+    kept = [part for part in parts if not part.startswith(title)]
+    place = next((k for k, part in enumerate(parts) if part.startswith(title)), len(kept))
+    kept.insert(place, f"{title}\n\n{body}\n")
+    page.write_text("\n## ".join(part.rstrip("\n") + "\n" for part in kept))
+
+
+def compile_times() -> str:
+    """A first training in a new process, for each kind of descent, without and with compiled code on disk."""
+    start = "import numpy as np; from eesvm import ExemplarSVMs; random = np.random.default_rng(0)"
+    start += "; x = 5 * random.standard_normal((1220, 20)).astype(np.float32); x[:, 0] += 5"
+    rows = []
+    for name, options, rows_used in (
+        ("hinge, a pool of few negatives", "C=1e-4", "np.abs(x)"),
+        ("hinge, Newton steps over all negatives", "C=0.1, positive_weight=50", "x"),
+    ):
+        call = f"ExemplarSVMs({options}).fit({rows_used}[:20], {rows_used}[20:])"
+        rows += [[name, *row] for row in first_calls(start, call)]
+    note = (
+        "A new process trains 20 exemplars of 20 dimensions against 1,200 negatives; each line has a cache of its own."
+    )
+    return f"{note}\n\n{markdown(['training', '', 'CPU s of the import', 'CPU s of the first call'], rows)}"
 
 
 def comparison(size: Size, few: int) -> str:

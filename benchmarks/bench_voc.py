@@ -179,6 +179,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--processes", type=int, default=2, help="classes judged at a time (2)")
     add("--until", type=float, default=float("inf"), help="begin no new class after this time, as `time.time()` has it")
     add("--device", default="auto")
+    add("--title", default="Pascal VOC 2007", help="of the page")
     add("--note", default="", help="a sentence for the head of the page: machine, what was left out")
     add("--work", type=Path, default=ROOT / "build" / "voc")
     add("--output", type=Path, default=ROOT / "docs" / "results" / "voc2007.md")
@@ -545,7 +546,7 @@ def lines_of(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def write_page(arguments: argparse.Namespace) -> None:
     file = arguments.work / "trials.jsonl"
     trials = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    text = page(lines_of(arguments), trials, arguments.note, arguments.output, arguments.negatives)
+    text = page(lines_of(arguments), trials, arguments.title, arguments.note, arguments.output, arguments.negatives)
     arguments.output.write_text(text)
     print(text)
     for setting in SETTINGS:

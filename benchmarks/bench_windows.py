@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
-import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -22,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from _common import RESULTS, ROOT, forget_peak, held_memory, machine, markdown
+from _common import RESULTS, ROOT, first_calls, forget_peak, held_memory, machine, markdown
 from eesvm import boxes
 from eesvm.datasets import open_dataset
 from eesvm.datasets.scenes import make_scenes
@@ -420,18 +417,8 @@ def sizes(image: np.ndarray) -> str:
 
 def compile_times() -> str:
     """The first call in a new process, without and with compiled code on disk."""
-    script = (
-        "import time, numpy as np; from eesvm.windows import propose; began = time.process_time()\n"
-        "propose(np.random.default_rng(0).integers(0, 256, (60, 80, 3)).astype(np.uint8))\n"
-        "print(began, time.process_time() - began)"
-    )
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "NUMBA_CACHE_DIR": folder}
-        for label in ("nothing compiled yet", "compiled code on disk"):
-            command = [sys.executable, "-c", script]
-            done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-            rows.append([label, *(f"{float(seconds):.1f}" for seconds in done.stdout.split())])
+    pixels = "np.random.default_rng(0).integers(0, 256, (60, 80, 3)).astype(np.uint8)"
+    rows = first_calls("import numpy as np; from eesvm.windows import propose", f"propose({pixels})")
     note = "A new process imports eesvm.windows and proposes windows for an image of 80 x 60 pixels."
     return f"{note}\n\n{markdown(['', 'CPU s of the import', 'CPU s of the first call'], rows)}"
 

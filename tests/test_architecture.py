@@ -74,6 +74,8 @@ PARTS = {
         "kept_windows",
         "model",
         "suggestions",
+        "news",
+        "grown_scores",
         "grown_class",
         "card",
         "files",

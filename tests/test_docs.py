@@ -141,6 +141,7 @@ def extension(name, monkeypatch):
     return importlib.import_module(name)
 
 
+@pytest.mark.long
 def test_every_verb_is_on_the_page_of_the_command_line(monkeypatch):
     helps = extension("command_line", monkeypatch).verbs_with_help()
     printed = subprocess.run(

@@ -26,7 +26,7 @@ from eesvm.calibration.search.reduce import Box, cheap_box, reduce
 from helpers import reference
 from helpers.evidence import check_evidence, solve_or_none
 from helpers.evidence import verified_solve as solve
-from helpers.examples import many
+from helpers.examples import few, many
 from helpers.strategies import RECALL_FLOORS, problems
 
 INSTANCES = Path(__file__).resolve().parents[3] / "shared" / "instances"  # outside the repository
@@ -187,10 +187,10 @@ def test_what_a_stopped_search_claims_is_proved(problem, min_recall, node_limit)
         assert verify(problem, stopped).problems == []
 
 
-@pytest.mark.parametrize("min_recall", [1.0, 0.95])
+@pytest.mark.parametrize("min_recall", few([0.95, 1.0]))
 def test_threads_change_nothing(min_recall):
     problem = tangled(3, n_exemplars=20, n_positives=120, n_negatives=900)
-    first, *others = [solve(problem, min_recall=min_recall, n_jobs=n, node_limit=100) for n in (1, 2, 3)]
+    first, *others = [solve(problem, min_recall=min_recall, n_jobs=n, node_limit=many(100)) for n in (1, 2, 3)]
     for other in others:
         assert (other.thresholds == first.thresholds).all()
         assert (other.loss, other.lower_bound, other.n_nodes) == (first.loss, first.lower_bound, first.n_nodes)
@@ -244,7 +244,8 @@ def test_a_box_in_which_everything_left_is_free_has_a_solution():
         assert verify(problem, result).is_valid
 
 
-@pytest.mark.parametrize("first", [1, 1000])
+@pytest.mark.parametrize("first", few([1, 1000]))
+@pytest.mark.long
 def test_a_leaf_keeps_the_shares_that_prove_its_bound(monkeypatch, first):
     """Ascents that get worse and worse: what is split or searched below a leaf must rest on what the leaf came with."""
     evaluate, divisors = Ascent.evaluate, itertools.count(first)
@@ -450,7 +451,7 @@ def test_the_search_may_run_out_of_time_anywhere(monkeypatch):
 
 
 @pytest.mark.skipif(not INSTANCES.is_dir(), reason="the real score tables are not here")
-@pytest.mark.parametrize(("across_images", "optimum"), [(False, 13), (True, 2402)])
+@pytest.mark.parametrize(("across_images", "optimum"), few([(False, 13), (True, 2402)]))
 def test_a_real_table_is_proved(across_images, optimum):
     archive = np.load(INSTANCES / "bccd_platelets.npz")
 
@@ -467,6 +468,7 @@ def test_a_real_table_is_proved(across_images, optimum):
     assert verify(problem, result).is_valid
 
 
+@pytest.mark.long
 def test_a_node_limit_counts_boxes_and_not_what_is_searched_within_them():
     """Else the depth-first look at the whole problem uses it up before any share is climbed."""
     random = np.random.default_rng(0)

@@ -22,7 +22,7 @@ from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.fit import fit_table, hold_out
 from eesvm.calibration.tables.score_table import ScoreTable, write_score_table
 from eesvm.cli import main
-from helpers.examples import many
+from helpers.examples import few, many
 from helpers.strategies import problems
 
 
@@ -375,7 +375,7 @@ def test_parts_in_which_one_detector_is_not_enough_are_fitted_like_the_whole():
     scores = ONE_OF_TWO.copy()
     scores[4, 0] = 2
     made = ScoreTable(scores, np.array([1, 1, 1, 1, 1, 1, 0, 0, 0, 0]))
-    for seed in range(4):
+    for seed in few(range(4)):
         calibrator = JointCalibrator(n_jobs=1, target_recall=0.66, max_detectors=1, random_state=seed)
         problem = fit_table(made, calibrator)
         folds, covered = make_folds(problem, 3, random_state=seed), 0.0

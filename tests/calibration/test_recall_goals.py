@@ -31,7 +31,7 @@ from eesvm.calibration.tables.score_table import write_score_table
 from eesvm.cli import main
 from helpers import reference
 from helpers.evidence import verified_solve as solve
-from helpers.examples import many
+from helpers.examples import ALL, few, many
 
 BUDGETS = (0.0, 0.25, 1.0, 1.5, 2.0, 3.0, 5.0)
 PRECISIONS = (1.0, 0.9, 0.75, 0.6, 0.5, 0.3, 0.1)
@@ -145,29 +145,29 @@ def check(problem, options, expected):
 def test_budgets_and_precisions_equal_brute_force(seed):
     random = np.random.default_rng(seed)
     solved = 0
-    for _ in range(300):
+    for _ in range(many(300)):
         problem = small_problem(random)
         options = question(random, False)
         solved += check(problem, options, best(problem, **options))
-    assert solved > 80
+    assert solved > many(300) // 4
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_costs_equal_brute_force(seed):
     random = np.random.default_rng(100 + seed)
     solved = 0
-    for _ in range(250):
+    for _ in range(many(250)):
         problem = small_problem(random, costs=True)
         options = question(random, True)
         solved += check(problem, options, best(problem, **options))
-    assert solved > 80
+    assert solved > many(250) // 4
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_few_detectors_equal_brute_force(seed):
     random = np.random.default_rng(200 + seed)
     solved = 0
-    for _ in range(130):
+    for _ in range(many(130)):
         costs = bool(random.random() < 0.3)
         problem = small_problem(random, costs)
         options = question(random, costs) | {"max_detectors": int(random.integers(1, problem.n_exemplars + 1))}
@@ -177,7 +177,7 @@ def test_few_detectors_equal_brute_force(seed):
                 solve(problem, **options)
             continue
         solved += check(problem, options, best(problem, **options))
-    assert solved > 30
+    assert solved > many(130) // 5
 
 
 def test_floors_of_many_detectors_equal_brute_force(monkeypatch):
@@ -185,7 +185,7 @@ def test_floors_of_many_detectors_equal_brute_force(monkeypatch):
     monkeypatch.setattr(recall_module, "MOST_EXEMPLARS", 0)
     random = np.random.default_rng(300)
     solved = 0
-    for _ in range(300):
+    for _ in range(many(300)):
         costs = bool(random.random() < 0.3)
         problem = small_problem(random, costs)
         options = question(random, costs)
@@ -202,7 +202,7 @@ def test_floors_of_many_detectors_equal_brute_force(monkeypatch):
         assert result.recall - 1e-12 <= share <= result.recall_bound + 1e-12
         assert verify(problem, result).is_valid
         solved += result.status == "optimal"
-    assert solved > 100
+    assert solved > many(300) // 4
 
 
 # A second opinion on larger problems
@@ -272,7 +272,7 @@ def integer_program(problem, min_recall=None, max_loss=None, min_precision=None,
     return outcome.fun if min_recall is not None else total - outcome.fun
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", few(range(4)))
 @pytest.mark.parametrize(
     ("problem_options", "options"),
     [
@@ -341,7 +341,7 @@ def test_order_scale_and_copies_change_nothing(options):
 
 
 def test_budget_and_floor_are_two_sides_of_one_frontier():
-    for seed in range(4):
+    for seed in few(range(4)):
         problem = medium_problem(seed)
         for floor in (0.9, 0.7, 0.5):
             loss = solve(problem, min_recall=floor, n_jobs=1).loss
@@ -355,7 +355,7 @@ def test_budget_and_floor_are_two_sides_of_one_frontier():
 @pytest.mark.parametrize("weights", ["thirds", "tiny", "huge", "mixed"])
 def test_odd_weights(weights):
     random = np.random.default_rng(7)
-    for _ in range(60):
+    for _ in range(many(60)):
         problem = small_problem(random)
         n = problem.n_negatives
         factor = {"thirds": 1 / 3, "tiny": 1e-200, "huge": 1e200, "mixed": 1.0}[weights]
@@ -379,7 +379,7 @@ def test_odd_weights(weights):
 def test_odd_weights_with_few_detectors():
     random = np.random.default_rng(5)
     solved = 0
-    for _ in range(100):
+    for _ in range(many(100)):
         problem = small_problem(random)
         odd = CalibrationProblem(
             problem.positive_scores,
@@ -402,13 +402,13 @@ def test_odd_weights_with_few_detectors():
             assert result.recall_bound == pytest.approx(result.recall)
         assert verify(odd, result).is_valid
         solved += 1
-    assert solved > 30
+    assert solved > many(100) // 4
 
 
 def test_weights_with_more_digits_than_there_are_quanta():
     """Their sums are exact in float64, but not in the quanta of a search: claims have a tolerance."""
     random = np.random.default_rng(0)
-    for _ in range(100):
+    for _ in range(many(100)):
         weights = [random.random() / 2 + 0.5, 0.25, 0.125]
         scores = random.integers(0, 4, (7, 2)) * 1.0
         problem = CalibrationProblem(scores[:4], scores[4:], negative_weights=weights)
@@ -427,8 +427,8 @@ def test_sums_that_are_rounded_are_within_the_budget():
 
 
 def test_limits_are_kept_and_the_bound_holds():
-    problem = medium_problem(11, n_exemplars=7, n_positives=40, n_negatives=60)
-    for options in ({"max_loss": 15}, {"min_precision": 0.8}, {"max_loss": 15, "max_detectors": 4}):
+    problem = medium_problem(11, *((7, 40, 60) if ALL else (6, 30, 40)))
+    for options in few([{"max_loss": 15}, {"min_precision": 0.8}, {"max_loss": 15, "max_detectors": 4}], 2):
         true = integer_program(problem, **options) / problem.n_positives
         for limits in ({"node_limit": 1}, {"time_limit": 0.0}, {"node_limit": 5}, {"gap": 0.5}):
             result = solve(problem, n_jobs=1, **options, **limits)
@@ -477,7 +477,7 @@ def test_claims_that_do_not_hold():
 def test_a_certificate_of_another_question_never_proves_too_much():
     """Trees, shares and prices are about the scores: whatever they were made for, their bounds hold for all goals."""
     random = np.random.default_rng(9)
-    for _ in range(60):
+    for _ in range(many(60)):
         problem = small_problem(random)
         made = []
         for options in (
@@ -501,7 +501,7 @@ def test_a_certificate_of_another_question_never_proves_too_much():
 
 def test_tampering_never_proves_more_than_the_optimum():
     random = np.random.default_rng(10)
-    for _ in range(150):
+    for _ in range(many(150)):
         problem = small_problem(random)
         options = question(random, True) | {"max_detectors": int(random.integers(1, problem.n_exemplars + 1))}
         try:

@@ -71,7 +71,7 @@ def fails(capsys, *arguments, status=1):
     return err.removeprefix("eesvm: error: ").rstrip("\n")
 
 
-def test_calibrate_and_apply_agree_with_the_library(tmp_path, npz):
+def test_calibrate_and_apply_agree_with_the_library(tmp_path, npz, capsys, monkeypatch):
     out, err = command("calibrate", npz, "-o", "out", "--min-recall", "0.9", "--sigmoid", cwd=tmp_path)
     assert err == ""
     assert "\x1b" not in out
@@ -90,7 +90,9 @@ def test_calibrate_and_apply_agree_with_the_library(tmp_path, npz):
     assert (tmp_path / "out" / "loss_and_bound.png").read_bytes().startswith(b"\x89PNG")
 
     write_csv(tmp_path / "new.csv", table, order=[3, 1, 5, 0, 2, 4], id=["x"] * table.n_rows)
-    out, err = command("apply", "out", "new.csv", "-o", "decisions.csv", cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["apply", "out", "new.csv", "-o", "decisions.csv"]) == 0
+    out, err = capsys.readouterr()
     accepted = calibrator.predict(table.scores)
     n_false, recall = accepted[table.labels == 0].sum(), 100 * accepted[table.labels == 1].mean()
     assert out == (
@@ -170,7 +172,9 @@ def test_limits_and_notes(tmp_path, capsys):
 
 
 def test_demo_of_scores(tmp_path, capsys, monkeypatch):
-    out, err = command("demo", "--scores", "-o", "demo", cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--scores", "-o", "demo"]) == 0
+    out, err = capsys.readouterr()
     assert err == ""
     assert "Open demo/report.html in a browser." in out
     page = (tmp_path / "demo" / "report.html").read_text()
@@ -179,7 +183,6 @@ def test_demo_of_scores(tmp_path, capsys, monkeypatch):
     table = read_score_table(tmp_path / "demo" / "train.npz")
     result = load_calibration(tmp_path / "demo").result_
     assert table.problem(across_groups=True).loss(result.thresholds) == result.loss
-    monkeypatch.chdir(tmp_path)
     assert fails(capsys, "demo") == ("demo already exists: choose another folder or allow overwriting it (--overwrite)")
 
 
@@ -441,6 +444,7 @@ def test_apply_without_names_counts_columns(tmp_path, capsys):
     assert "of 460 rows accepted" in err
 
 
+@pytest.mark.long
 def test_a_reader_that_has_seen_enough(tmp_path, npz):
     assert main(["calibrate", str(npz), "-o", str(tmp_path / "cal"), "--quiet"]) == 0
     with open(tmp_path / "err", "w") as err:
@@ -524,6 +528,7 @@ def run_in_terminal(arguments, cwd, until, action):
     return process.returncode, out, seen.decode(errors="replace")
 
 
+@pytest.mark.long
 def test_interrupting_a_long_search_keeps_the_best_so_far(tmp_path):
     write_score_table(tmp_path / "hard.npz", HARD)
     arguments = ("calibrate", "hard.npz", "-o", "out", "--method", "algorithm1", "--time-limit", "90")
@@ -570,6 +575,7 @@ sys.exit(eesvm.__main__.main())
     assert done.stderr == "eesvm: error: interrupted, nothing was written\n"
 
 
+@pytest.mark.long
 def test_every_public_name_can_be_asked_for():
     code = "import eesvm; print(*[type(getattr(eesvm, name)).__name__ for name in eesvm.__all__])"
     assert len(run_python(code).stdout.split()) == len(eesvm.__all__)

@@ -102,6 +102,7 @@ def test_a_class_that_no_test_window_shows_is_named(halves):
         compare_rules(train, blank, CLASSES[1], quick_options())
 
 
+@pytest.mark.long
 def test_demo_on_small_scenes(tmp_path, capsys):
     demo_scenes.show(make_scenes(12, 6, classes=CLASSES), quick_options(), str(tmp_path / "demo"), False, Screen(False))
     out = capsys.readouterr().out
@@ -146,6 +147,7 @@ def test_the_demo_judges_what_the_detector_does():
         assert judged.report[name].average_precision == pytest.approx(result.detection_ap)
 
 
+@pytest.mark.long
 def test_rows_of_the_paper_have_scales_of_each_exemplar():
     """As a detector that draws no scales together has them; redundant exemplars are counted there."""
     detector = trained(quick_options(), calibrators="all")
@@ -189,6 +191,7 @@ def test_training_and_scoring_are_those_of_the_detector(halves, compared):
     assert scores.table.n_exemplars == results[0].n_exemplars
 
 
+@pytest.mark.long
 def test_boxes_are_moved_as_the_detector_moves_them(halves):
     """For rules whose options say so, in `compare_rules` and in what a reproduction does."""
     train, test = halves

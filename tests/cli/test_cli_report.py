@@ -88,6 +88,7 @@ def test_images_without_annotations(place, report):
     assert "note: plain has no annotated object of eight and three: average precision" in said.out
 
 
+@pytest.mark.long
 def test_another_calibrator(place, report):
     _, joint, _ = report(place / "test")
     status, data, said = report(place / "test", "--calibrator", "none")

@@ -70,6 +70,7 @@ def test_from_start_to_ctrl_c(model, tmp_path):
     assert out.endswith("stopped: the page is no longer served\n")
 
 
+@pytest.mark.long
 def test_quiet_prints_the_address_alone(model):
     process, lines = started(model, "--quiet", "--floors", "none", "--host", "localhost")
     status, out, err = interrupted(process)
@@ -100,6 +101,7 @@ def test_a_model_that_is_none(tmp_path, capsys):
     assert capsys.readouterr().err == f"eesvm: error: {tmp_path} is not a model: there is no model.json in it\n"
 
 
+@pytest.mark.long
 def test_a_port_in_use(model):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

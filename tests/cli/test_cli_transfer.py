@@ -3,8 +3,6 @@
 import csv
 import json
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 
@@ -616,11 +614,10 @@ def test_notes_about_a_single_thing(capsys, tmp_path, place, detector, near):
     assert "note: 1 annotation is not in the masks: an image numbers at most 254\n" in capsys.readouterr().out
 
 
-def test_help_has_an_example():
-    done = subprocess.run(
-        [sys.executable, "-m", "eesvm", "transfer", "--help"], capture_output=True, text=True, check=True
-    )
-    assert "eesvm transfer model detections.csv scenes --split test -o transferred" in done.stdout
+def test_help_has_an_example(capsys):
+    with pytest.raises(SystemExit):
+        main(["transfer", "--help"])
+    assert "eesvm transfer model detections.csv scenes --split test -o transferred" in capsys.readouterr().out
 
 
 # --- annotations of many instances, as training keeps them

@@ -65,6 +65,7 @@ def test_the_same_arguments_give_the_same_scenes(few):
     assert digest(*(r.read() for r in few)) != digest(*(r.read() for r in other))
 
 
+@pytest.mark.long
 def test_another_process_makes_the_same_scenes(few):
     script = (
         "import hashlib; from eesvm.datasets.scenes import make_scenes; h = hashlib.sha256()\n"

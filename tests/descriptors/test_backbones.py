@@ -24,6 +24,7 @@ from eesvm.descriptors.pretrained import PRETRAINED, check_known_outputs, fixed_
 from eesvm.descriptors.resampling import resample
 from eesvm.descriptors.torch_weights import read_torch_weights
 from helpers.dataset_files import real_data
+from helpers.examples import few
 from helpers.network_files import small_forward, small_network, weights_file
 from helpers.reference_efficientnet import forward
 
@@ -54,7 +55,7 @@ def classify(image, name="lite0"):
 # -- the converted networks
 
 
-@pytest.mark.parametrize("name", list(PRETRAINED))
+@pytest.mark.parametrize("name", few(PRETRAINED))
 def test_network_equals_plain_numpy(name):
     weights = read_torch_weights(weights_file(name))
     picture = np.random.default_rng(0).integers(0, 256, (1, 70, 93, 3)).astype(np.float32)  # odd on purpose
@@ -66,7 +67,7 @@ def test_network_equals_plain_numpy(name):
         np.testing.assert_allclose(found[0], expected[layer], atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", list(PRETRAINED))
+@pytest.mark.parametrize("name", few(PRETRAINED))
 def test_known_outputs_are_those_of_plain_numpy(name):
     expected = forward(read_torch_weights(weights_file(name)), fixed_picture()[0], int(name[-1]))["logits"][::125]
     np.testing.assert_allclose(PRETRAINED[name].logits, expected, atol=1e-3)

@@ -607,25 +607,20 @@ def test_few_images_are_under_way_at_a_time():
 # -- the command
 
 
-def run_command(*arguments, folder):
-    command = [sys.executable, "-m", "eesvm", "cache", *arguments]
-    environment = {**os.environ, "EESVM_CACHE": str(folder)}
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-
-
-def test_command_info_and_clear(tmp_path):
+def test_command_info_and_clear(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("EESVM_CACHE", str(tmp_path))
     for k in range(3):
         DescriptorCache(tmp_path / "entries").put(cache_key(k), ARRAY)
     (tmp_path / "backbones").mkdir()
     (tmp_path / "backbones" / "lite0-v1-0000.onnx").write_bytes(b"network")
-    shown = run_command("info", folder=tmp_path)
-    assert shown.returncode == 0
-    assert "entries         3\n" in shown.stdout
-    assert "lite0-v1-0000.onnx (7 bytes)" in shown.stdout
-    document = json.loads(run_command("info", "--json", folder=tmp_path).stdout)
-    assert document["n_entries"] == 3
-    cleared = run_command("clear", folder=tmp_path)
-    assert cleared.stdout.startswith("removed 3 entries, 1.2 kB\nremoved 1 converted networks")
+    assert main(["cache", "info"]) == 0
+    shown = capsys.readouterr().out
+    assert "entries         3\n" in shown
+    assert "lite0-v1-0000.onnx (7 bytes)" in shown
+    assert main(["cache", "info", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["n_entries"] == 3
+    assert main(["cache", "clear"]) == 0
+    assert capsys.readouterr().out.startswith("removed 3 entries, 1.2 kB\nremoved 1 converted networks")
     assert not files(tmp_path)
 
 

@@ -147,6 +147,7 @@ def test_digits_come_apart():
         assert score(HOG(4, mode=mode, size=1200).describe(sheet, boxes)) > pixels + 0.02
 
 
+@pytest.mark.long
 def test_hog_needs_no_vision_package():
     blocked = ["cv2", "PIL", "onnx", "onnxruntime"]
     script = (

@@ -94,6 +94,7 @@ def split_scenes(n, m):
     return tuple(replace(scenes("train"), images=part) for part in (images[:n], images[n:m]))
 
 
+@pytest.mark.long
 def test_a_class_that_grows_is_scored_without_images_in_its_priors():
     first, new = split_scenes(9, 11)
     detector = trained(OPTIONS, first, classes=["three"])

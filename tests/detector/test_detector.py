@@ -22,6 +22,7 @@ from eesvm.detector.options import CALIBRATORS, DetectionOptions
 from eesvm.images import write_image
 from eesvm.structures import Dataset
 from helpers.detector_scenes import CLASSES, detections, quick_options, same_detections, scenes, shared_cache, trained
+from helpers.examples import few
 
 
 @pytest.fixture(scope="module")
@@ -152,13 +153,16 @@ def test_the_steps_can_be_called_one_by_one(detector):
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"training__trainer": "lda", "training__prior": None},
-        {"training__own_image": False},
-        {"training__max_images": 5},
-        {"calibration__max_negatives": 200},
-        {"calibration__coverage": "own-image"},
-    ],
+    few(
+        [
+            {"training__max_images": 5},
+            {"calibration__coverage": "own-image"},
+            {"training__trainer": "lda", "training__prior": None},
+            {"training__own_image": False},
+            {"calibration__max_negatives": 200},
+        ],
+        2,
+    ),
 )
 def test_other_options_train_too(changes):
     detector = trained(quick_options(**changes), classes=["eight"])
@@ -254,7 +258,7 @@ def test_one_image_is_enough():
 
 
 def test_classes_without_objects_are_named():
-    dataset = replace(scenes("train"), classes=("three", "eight", "seven"))
+    dataset = replace(scenes("train", 4), classes=("three", "eight", "seven"))
     detector = trained(quick_options(), dataset)
     assert detector.classes_ == ("three", "eight")
     assert detector.skipped_classes_ == ("seven",)

@@ -56,6 +56,13 @@ def test_a_loaded_model_knows_its_exemplars(detector, saved):
         assert plain_json(one.metadata) == other.metadata
 
 
+def test_equal_runs_have_equal_files_whenever_they_ended(tmp_path):
+    fitted(tmp_path / "one")
+    fitted(tmp_path / "other")
+    assert model_files(tmp_path / "one") == model_files(tmp_path / "other")
+
+
+@pytest.mark.long
 def test_equal_models_have_equal_files_whenever_they_were_trained(saved, tmp_path):
     again = trained(quick_options(calibration__method="exact", calibration__node_limit=5), calibrators="all")
     again.save(tmp_path / "again")
@@ -63,9 +70,6 @@ def test_equal_models_have_equal_files_whenever_they_were_trained(saved, tmp_pat
     assert {name for name in first if name.endswith("calibration.json")} <= set(second)
     assert "model.json" in first
     assert first == second
-    fitted(tmp_path / "one")
-    fitted(tmp_path / "other")
-    assert model_files(tmp_path / "one") == model_files(tmp_path / "other")
 
 
 def test_how_long_a_search_took_is_kept_apart(detector, model):
@@ -127,8 +131,8 @@ def test_the_proof_survives_being_loaded_and_saved(saved, tmp_path, capsys):
 
 def test_the_proof_of_a_run_that_went_on_is_saved(tmp_path):
     options = quick_options(calibration__method="exact", calibration__node_limit=5)
-    trained(options, folder=tmp_path / "run")
-    again = trained(options, folder=tmp_path / "run")
+    trained(options, scenes("train", 4), folder=tmp_path / "run")
+    again = trained(options, scenes("train", 4), folder=tmp_path / "run")
     assert again.changed_ == []
     again.save(tmp_path / "model")
     assert (
@@ -307,10 +311,10 @@ def parts(detector):
 def test_a_second_run_does_what_is_missing(tmp_path):
     folder = tmp_path / "model"
     options = quick_options()
-    first = trained(options, folder=folder, command=["eesvm", "train"])
+    first = trained(options, scenes("train", 4), folder=folder, command=["eesvm", "train"])
     assert parts(first) == ["boxes", "descriptor", "joint", "kept windows", "model", "none", "scores", "training"]
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
-    again = trained(options, folder=folder)
+    again = trained(options, scenes("train", 4), folder=folder)
     assert again.changed_ == []
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == before
     found = detections(first, "joint-sigmoid")
@@ -319,28 +323,45 @@ def test_a_second_run_does_what_is_missing(tmp_path):
     run = json.loads((folder / "run.json").read_text())
     assert run["state"] == "done"
     assert run["command"] == ["eesvm", "train"]
-    assert len(run["inputs"]["images"]) == 12
+    assert len(run["inputs"]["images"]) == 4
     # Other options redo what depends on them.
-    assert parts(trained(quick_options(detection__nms=0.5), folder=folder)) == ["model"]
-    assert parts(trained(quick_options(calibration__min_recall=0.9), folder=folder)) == ["joint", "model"]
+    assert parts(trained(quick_options(detection__nms=0.5), scenes("train", 4), folder=folder)) == ["model"]
+    assert parts(trained(quick_options(calibration__min_recall=0.9), scenes("train", 4), folder=folder)) == [
+        "joint",
+        "model",
+    ]
     fewer = quick_options(calibration__max_negatives=500)
-    assert parts(trained(fewer, folder=folder)) == ["joint", "kept windows", "model", "none", "scores"]
-    more = trained(fewer, folder=folder, calibrators=["affine", "isotonic"])
+    assert parts(trained(fewer, scenes("train", 4), folder=folder)) == [
+        "joint",
+        "kept windows",
+        "model",
+        "none",
+        "scores",
+    ]
+    more = trained(fewer, scenes("train", 4), folder=folder, calibrators=["affine", "isotonic"])
     assert parts(more) == ["affine", "isotonic", "model"]
     affine = folder / "classes" / "eight" / "affine.safetensors"
     intact = affine.read_bytes()
     affine.write_bytes(b"damaged")
-    mended = trained(fewer, folder=folder, calibrators=["affine", "isotonic"])
+    mended = trained(fewer, scenes("train", 4), folder=folder, calibrators=["affine", "isotonic"])
     assert mended.changed_ == ["classes/eight: affine"]  # the same to the byte, so that the card need not change
     assert affine.read_bytes() == intact
     plain = quick_options(training__prior=None)
-    assert parts(trained(plain, folder=folder)) == ["joint", "kept windows", "model", "none", "scores", "training"]
+    assert parts(trained(plain, scenes("train", 4), folder=folder)) == [
+        "joint",
+        "kept windows",
+        "model",
+        "none",
+        "scores",
+        "training",
+    ]
     assert not (folder / "classes" / "three" / "affine.safetensors").exists()
-    trained(plain, folder=folder, classes=["three"])
+    trained(plain, scenes("train", 4), folder=folder, classes=["three"])
     assert ExemplarDetector.load(folder).classes_ == ("three",)
     assert not (folder / "classes" / "eight").exists()
 
 
+@pytest.mark.long
 def test_other_images_and_annotations_are_noticed(tmp_path):
     folder = tmp_path / "model"
     dataset = scenes("train", 4)
@@ -353,7 +374,7 @@ def test_other_images_and_annotations_are_noticed(tmp_path):
 
 
 def test_scores_of_finished_classes_are_left_to_the_folder(tmp_path):
-    detector = trained(quick_options(), folder=tmp_path / "model")
+    detector = trained(quick_options(), scenes("train", 4), folder=tmp_path / "model")
     for model in detector.models_:
         assert not model.read_scores.is_held
         assert model.read_scores().table.n_rows > 0
@@ -362,9 +383,9 @@ def test_scores_of_finished_classes_are_left_to_the_folder(tmp_path):
 def test_a_lost_scaling_is_made_again_before_the_card_is_written(tmp_path):
     folder = tmp_path / "model"
     options = quick_options(descriptor__n_components=8)
-    trained(options, folder=folder)
+    trained(options, scenes("train", 4), folder=folder)
     (folder / "descriptor" / "pca.npz").unlink()
-    mended = trained(options, folder=folder)
+    mended = trained(options, scenes("train", 4), folder=folder)
     assert "descriptor" in mended.changed_
     assert json.loads((folder / "run.json").read_text())["state"] == "done"
     assert ExemplarDetector.load(folder).predict(scenes("test")[:1])

@@ -265,6 +265,7 @@ def test_a_scheduler_that_is_killed(tmp_path):
             process.wait()
 
 
+@pytest.mark.long
 def test_a_scheduler_without_workers(monkeypatch):
     monkeypatch.setattr(distributed, "_WORKERS_SECONDS", 0.2)
     with (

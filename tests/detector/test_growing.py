@@ -19,8 +19,9 @@ from eesvm.cli import main
 from eesvm.cli.drop import _numbers
 from eesvm.datasets import write_coco
 from eesvm.datasets.scenes import make_scenes
-from eesvm.detector.grown_class import News, _corrected, _places
+from eesvm.detector.grown_scores import corrected, places_of
 from eesvm.detector.kept_windows import read_kept, write_kept
+from eesvm.detector.news import News
 from eesvm.detector.shrinkage import highest_elsewhere
 from eesvm.detector.suggestions import _chosen, suggest_score
 from eesvm.detector.training_descriptor import training_windows
@@ -29,6 +30,7 @@ from eesvm.metrics.detection_files import read_detections
 from eesvm.metrics.detections import Ranking
 from eesvm.structures import Dataset
 from helpers.detector_scenes import CLASSES, detections, quick_options, same_detections, scenes, shared_cache, trained
+from helpers.examples import few
 
 
 def some(dataset, rows, classes=CLASSES):
@@ -101,6 +103,7 @@ def test_scores_of_the_table_are_those_of_the_windows():
         np.testing.assert_allclose(table.scores[n_old:], again[n_old:], atol=1e-5)
 
 
+@pytest.mark.long
 def test_a_model_that_has_grown_detects_and_is_saved(tmp_path):
     after = grown()
     found = detections(after, "joint-sigmoid")
@@ -152,7 +155,7 @@ def test_an_object_that_was_missed_in_a_training_image_is_no_negative_any_more()
     ]
     detector = trained(few_windows(), Dataset("poorer", tuple(poorer), CLASSES), ["eight"])
     model, options = detector.models_[0], detector.options
-    kept, scores = _corrected(model.read_kept(), model.read_scores(), [missed], options)
+    kept, scores = corrected(model.read_kept(), model.read_scores(), [missed], options)
     from eesvm.boxes import iou
 
     is_here = np.asarray(scores.table.groups) == record.image_id
@@ -288,9 +291,10 @@ def test_a_model_that_keeps_no_windows_cannot_grow():
     assert str(error.value) == ("the model cannot suggest scores: it keeps no windows of its training images")
 
 
-@pytest.mark.parametrize("shrink", [None, 0.3])
-@pytest.mark.parametrize("trainer", ["svm", "lda"])
-def test_every_kind_of_model_can_grow(shrink, trainer):
+@pytest.mark.parametrize(
+    ("trainer", "shrink"), few([("svm", 0.3), ("lda", None), ("svm", None), ("lda", 0.3)], 2), ids=str
+)
+def test_every_kind_of_model_can_grow(trainer, shrink):
     options = few_windows(
         calibration__shrink=shrink, training__trainer=trainer, training__prior=None if trainer == "lda" else "class"
     )
@@ -385,7 +389,7 @@ def slow_suggestion(model, options, precision=None):
 
 
 def test_suggested_scores_are_the_best_by_counting():
-    detector = trained(few_windows(), scenes("train"))
+    detector = trained(few_windows(), some(scenes("train"), range(6)))
     for model in detector.models_:
         one = suggest_score(model, detector.options)
         least, precision, recall = slow_suggestion(model, detector.options)
@@ -560,9 +564,9 @@ def test_an_image_that_is_added_again_has_its_windows_once():
     for _ in range(2):
         detector.partial_fit(images, rejected=rejected, cache=shared_cache())
         scores, kept = detector.models_[0].read_scores(), detector.models_[0].read_kept()
-        places.append(_places(np.asarray(scores.table.groups), scores.boxes))
+        places.append(places_of(np.asarray(scores.table.groups), scores.boxes))
         assert len(kept.rows) == len(scores.boxes) == scores.table.n_rows
-        hard = _places(kept.hard_images, kept.hard_boxes)
+        hard = places_of(kept.hard_images, kept.hard_boxes)
         assert len(set(hard.tolist())) == len(hard)
     assert sorted(places[0]) == sorted(places[1])
 

@@ -72,6 +72,7 @@ def test_a_run_that_mirrors_does_nothing_twice(tmp_path):
     assert not any(each.is_mirrored for each in other.exemplars_)
 
 
+@pytest.mark.long
 def test_objects_come_and_go_with_their_mirror_images(tmp_path):
     images = scenes("train").images
     first = replace(scenes("train"), images=images[:8])

@@ -250,6 +250,7 @@ def test_a_model_keeps_its_scales_and_says_them(tmp_path):
     assert hasattr(loaded.models_[0].calibrators["affine"], "shrunken_")
 
 
+@pytest.mark.long
 def test_another_option_redoes_what_depends_on_it(tmp_path):
     trained(quick_options(**AUTO), folder=tmp_path / "model")
     fixed = trained(quick_options(**(AUTO | {"calibration__shrink": 0.5})), folder=tmp_path / "model")

@@ -12,8 +12,10 @@ from eesvm.exemplars.solver import newton as newton_module
 from eesvm.exemplars.solver import solve as solve_module
 from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.newton import descend_newton
+from eesvm.exemplars.solver.newton_gram import nearest
 from eesvm.exemplars.solver.newton_matrices import solve_directly
 from eesvm.exemplars.solver.pool import Pool
+from helpers.examples import ALL, few, many
 from helpers.reference_svm import coordinate_descent, liblinear, objective, relu_features
 
 LOSSES = ["hinge", "squared_hinge"]
@@ -67,7 +69,7 @@ def newton(positives, negatives, C, positive_weight, squared, multiplier=1.0, to
 @pytest.mark.parametrize("positive_weight", [1.0, 50.0])
 def test_the_duality_gap_closes_by_plain_numpy(squared, C, positive_weight):
     for kind in (centred, relu_features):
-        values, lower, violations = newton(*kind(6, 700, 24), C, positive_weight, squared)
+        values, lower, violations = newton(*kind(6, 700 if ALL else 200, 24), C, positive_weight, squared)
         assert (values - lower <= 1e-3 * values).all()
         assert (lower <= values * (1 + 1e-6)).all()
         assert (violations <= 5e-4).all()
@@ -106,7 +108,7 @@ def test_a_large_cost_on_odd_tables(name, loss):
 
 def test_hundreds_of_small_problems_are_as_good_as_coordinate_descent():
     random = np.random.default_rng(0)
-    for _ in range(150):
+    for _ in range(many(150)):
         d, m = int(random.integers(1, 7)), int(random.integers(1, 30))
         table = np.round(random.standard_normal((m + 2, d)) * random.choice([0.5, 3.0]), 1).astype(np.float32)
         C, squared = float(10 ** random.uniform(-4, 0.5)), bool(random.integers(2))
@@ -179,7 +181,7 @@ def test_groups_and_priors(loss):
     prior = np.full(10, 0.02), -0.3
     svms = ExemplarSVMs(1e-2, 5.0, loss, prior=prior).fit(positives, negatives, own, others)
     assert svms.converged_.all()
-    for j in range(9):
+    for j in few(range(9), 3):
         case = positives[j], negatives[others != own[j]], 1e-2, 5.0, loss == "squared_hinge", 1.0, prior
         best = objective(*coordinate_descent(*case, n=800), *case)
         assert objective(svms.coef_[j], svms.intercept_[j], *case) <= best * 1.001
@@ -294,3 +296,28 @@ def test_a_pool_of_everything_is_not_made_where_the_budget_forbids():
         small = solve_module.solve_together(problem, 1e-3, Budget(1_500_000), threads)
         large = solve_module.solve_together(problem, 1e-3, BUDGET, threads)
     np.testing.assert_allclose(small.objective, large.objective, rtol=1e-3)
+
+
+def test_last_steps_near_the_margin_end_where_steps_over_all_rows_do(monkeypatch):
+    positives, negatives = centred(8, 1500, 24)
+    n_calls = []
+    descend = newton_module.descend_near
+    monkeypatch.setattr(newton_module, "descend_near", lambda *a: n_calls.append(1) or descend(*a))
+    for C, positive_weight in [(0.1, 50.0), (1.0, 1.0), (1.0, 50.0)]:
+        values, lower, violations = newton(positives, negatives, C, positive_weight, False)
+        assert (values - lower <= 1e-3 * values).all()
+        assert (violations <= 5e-4).all()
+        n_near = len(n_calls)
+        with monkeypatch.context() as patch:
+            patch.setattr(newton_module, "NEAR_WIDTH", 0)
+            others, _, _ = newton(positives, negatives, C, positive_weight, False)
+        assert len(n_calls) == n_near  # the other way takes none
+        np.testing.assert_allclose(values, others, rtol=1e-3)
+    assert n_calls
+
+
+def test_rows_of_the_own_group_are_never_near():
+    slopes = np.array([0.5, -np.inf, 0.1, -0.2, -np.inf, 3.0], dtype=np.float32)
+    is_between = np.array([False, False, False, True, False, False])
+    rows = nearest(slopes, is_between, np.array([5]), width=1)
+    np.testing.assert_array_equal(rows, [3, 5, 2, 0])

@@ -90,6 +90,7 @@ def test_seven_figures_in_the_order_of_the_paper(inputs, figures):
     assert sum(figure.png is not None for figure in figures) >= 6
 
 
+@pytest.mark.long
 def test_the_same_run_gives_the_same_figures(inputs, figures):
     again = paper_figures(replace(inputs), numbers=(4, 1, 7))
     assert again == [figures[0], figures[3], figures[6]]
@@ -153,6 +154,7 @@ def test_examples_show_what_they_are_for():
     assert any(node.children for node in second.with_fate(BY_BOUND))
 
 
+@pytest.mark.long
 def test_exemplars_that_may_not_cover_their_own_image(inputs):
     across = replace(inputs, across_images=True)
     exemplar, low, high = example_cuts.score_stretch(across.problem)

@@ -141,6 +141,7 @@ def test_parts_are_filed_under_what_they_depend_on(finished, tmp_path):
         assert not set(other.values()) & set(known.values())
 
 
+@pytest.mark.long
 def test_more_splits_keep_those_that_are_there(finished, tmp_path):
     folder, found = finished
     shutil.copytree(folder, tmp_path / "run")
@@ -175,6 +176,7 @@ def own(tmp_path_factory):
     return run(tmp_path_factory.mktemp("own") / "run", own_split(dotted, None, 10), n_resamples=20)
 
 
+@pytest.mark.long
 def test_an_own_split_has_intervals_over_resamples(own):
     found = own.results
     assert found.is_resampled

@@ -23,6 +23,7 @@ from eesvm.finetuning.windows_sampler import WindowSampler, fixed_windows, label
 from eesvm.structures import Dataset
 from helpers.detector_scenes import quick_options as detector_options
 from helpers.detector_scenes import scenes, trained
+from helpers.examples import few
 from helpers.finetuning_help import CLASSES, grid_of, one_thread_of_torch, quick_options, tiny_network, tune
 from helpers.imports import imported_modules
 
@@ -116,7 +117,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(finished, tmp_path):
     assert not output.with_name("net.onnx.checkpoints").exists()
 
 
-@pytest.mark.parametrize("batch", [1, 2, 3, 5])
+@pytest.mark.parametrize("batch", few([2, 1, 3, 5]))
 def test_killed_at_any_batch(tmp_path, batch):
     whole = tune(tmp_path / "net.onnx", module=tiny_network(torch), hidden=5)
     (tmp_path / "killed").mkdir()
@@ -155,6 +156,7 @@ def test_a_killed_export_goes_on_without_training(tmp_path, monkeypatch):
     assert card["sha256"] == hashlib.sha256(output.read_bytes()).hexdigest()
 
 
+@pytest.mark.long
 def test_a_damaged_checkpoint_starts_anew(tmp_path, caplog):
     (tmp_path / "whole").mkdir()
     whole = tune(tmp_path / "whole/net.onnx", module=tiny_network(torch))
@@ -370,6 +372,7 @@ class Fading(torch.nn.Module):
         return self.inside(x) * (float("nan") if self.left < 0 and self.training else 1.0)
 
 
+@pytest.mark.long
 def test_nan_ends_training_with_the_last_good_weights(tmp_path):
     fine = tune(tmp_path / "fine.onnx", module=tiny_network(torch), epochs=5)
     result = tune(tmp_path / "net.onnx", module=Fading(7), epochs=5)
@@ -456,6 +459,7 @@ def test_an_output_without_permission(tmp_path, monkeypatch):
         finetune(scenes("train"), tmp_path / "net.onnx")
 
 
+@pytest.mark.long
 def test_torch_is_loaded_by_nobody_else():
     package = Path(eesvm.__file__).parent
     for path in package.rglob("*.py"):

@@ -1,7 +1,7 @@
-"""How much is tested: by default a part of the random problems and nothing that takes long.
+"""How much is tested: by default a part of the random problems and of the cases, and nothing that takes long.
 
-Where the environment says EXAMPLES=all, tests try all of their random problems, and those with the marker `long` run.
-`make test` is for people who wait; `make test-all` and continuous integration do everything.
+Where the environment says EXAMPLES=all, tests try all of their random problems and cases, and those with the marker
+`long` run. `make test` is for people who wait; `make test-all` and continuous integration do everything.
 """
 
 import os
@@ -10,5 +10,10 @@ ALL = os.environ.get("EXAMPLES") == "all"
 
 
 def many(n):
-    """`n` random problems, or a tenth of them, but never fewer than 20."""
-    return n if ALL else min(n, max(20, n // 10))
+    """`n` random problems, or a twentieth of them, but never fewer than 15."""
+    return n if ALL else min(n, max(15, n // 20))
+
+
+def few(cases, n=1):
+    """The first `n` of these cases of a test, or all of them."""
+    return list(cases) if ALL else list(cases)[:n]

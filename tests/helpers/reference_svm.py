@@ -52,13 +52,16 @@ def coordinate_descent(positive, negatives, C, positive_weight=1.0, squared=Fals
     X = np.concatenate([X, np.full((len(X), 1), multiplier)], axis=1)
     costs = np.array([C * positive_weight] + [C] * len(negatives))
     caps, diagonal = (np.full(len(X), np.inf), 1 / (2 * costs)) if squared else (costs, np.zeros(len(X)))
-    duals, w = np.zeros(len(X)), np.zeros(X.shape[1])
+    w, duals = np.zeros(X.shape[1]), [0.0] * len(X)
+    steps = [max(x @ x + added, 1e-12) for x, added in zip(X, diagonal, strict=True)]
+    rows = list(zip(X, y.tolist(), targets.tolist(), diagonal.tolist(), caps.tolist(), steps, strict=True))
     for _ in range(n):
         largest = 0.0
-        for i in range(len(X)):
-            slope = targets[i] - y[i] * (w @ X[i]) - diagonal[i] * duals[i]
-            moved = np.clip(duals[i] + slope / max(X[i] @ X[i] + diagonal[i], 1e-12), 0, caps[i])
-            w += (moved - duals[i]) * y[i] * X[i]
+        for i, (x, sign, target, added, cap, step) in enumerate(rows):
+            slope = target - sign * (w @ x) - added * duals[i]
+            moved = min(max(duals[i] + slope / step, 0.0), cap)
+            if moved != duals[i]:
+                w += (moved - duals[i]) * sign * x
             largest = max(largest, abs(moved - duals[i]))
             duals[i] = moved
         if largest < 1e-12:

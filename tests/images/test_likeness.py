@@ -12,6 +12,7 @@ from eesvm.datasets import open_dataset
 from eesvm.images.likeness import CODE_BYTES, picture_code, same_pictures
 from helpers.dataset_files import real_data
 from helpers.detector_scenes import scenes
+from helpers.examples import few
 
 QUALITIES = (30, 50, 75, 95)
 SIZES = (0.5, 0.65, 0.8, 0.9)
@@ -72,8 +73,8 @@ def test_pairs_are_those_of_a_slow_version():
         assert same_pictures(one, other) == slow_pairs(one, other)
 
 
-@pytest.mark.parametrize("quality", QUALITIES)
-@pytest.mark.parametrize("size", [1.0, *SIZES])
+@pytest.mark.parametrize("quality", few(QUALITIES))
+@pytest.mark.parametrize("size", few([1.0, *SIZES], 3))
 def test_a_scene_is_recognised_after_encoding(quality, size):
     pictures = [record.read() for record in scenes("train")]
     codes = [picture_code(picture) for picture in pictures]
@@ -102,6 +103,7 @@ def photographs():
     return [record.read() for record in open_dataset(real_data("voc2007"), check="none")[::45]]
 
 
+@pytest.mark.long
 def test_real_photographs_are_recognised_and_told_apart():
     pictures = photographs()
     codes = [picture_code(picture) for picture in pictures]

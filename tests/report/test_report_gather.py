@@ -218,6 +218,7 @@ def test_without_annotations():
     assert all(each.coverage is not None for each in data.exemplars)
 
 
+@pytest.mark.long
 def test_difficult_objects_alone_are_no_truth():
     records = tuple(
         replace(record, instances=tuple(replace(each, is_difficult=True) for each in record.instances))
@@ -285,6 +286,7 @@ def test_a_model_that_has_kept_less():
     assert [fact.name for fact in data.facts] == ["mean average precision", "objects found"]
 
 
+@pytest.mark.long
 def test_a_search_without_history():
     detector = copy.copy(small_model())
     detector.models_ = [replace(m, calibrators=copy.deepcopy(m.calibrators)) for m in small_model().models_]
@@ -308,6 +310,7 @@ def test_images_that_cannot_be_read():
     assert "1 image could not be read: what was found there is listed without a picture." in data.notes
 
 
+@pytest.mark.long
 def test_images_that_are_read_but_cannot_be_used():
     records = (replace(scenes("test")[0], read=lambda: np.zeros((0, 5, 3), dtype=np.uint8)), *scenes("test")[1:])
     problems = []
@@ -325,6 +328,7 @@ def test_images_that_were_trained_on():
     assert all(data.exemplars[each.exemplar].image_id == data.scenes[each.scene].image_id for each in own)
 
 
+@pytest.mark.long
 def test_another_calibrator_is_named():
     data = gathered(calibrator="sigmoid", title="My own")
     assert data.title == "My own"
@@ -333,6 +337,7 @@ def test_another_calibrator_is_named():
     assert small_report().title == "Detections of three and eight, each with the training object it looks like"
 
 
+@pytest.mark.long
 def test_scales_that_exemplars_share_are_told():
     """Thresholds are shown; who has none takes part in detection all the same, unless scales are each exemplar's own."""
     alone = trained(quick_options(calibration__shrink=None))

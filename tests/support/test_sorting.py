@@ -1,10 +1,10 @@
-"""Sorting within kernels, against numpy."""
+"""Sorting, within kernels and outside of them, against numpy."""
 
 import numpy as np
 import pytest
 
 from eesvm._support.compile import kernel
-from eesvm._support.sorting import copy_into, put_in_order, stable_order
+from eesvm._support.sorting import copy_into, put_in_order, stable_argsort, stable_order
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32])
@@ -19,6 +19,18 @@ def test_the_order_is_that_of_numpy(dtype):
 def test_infinities_and_sorted_keys():
     for keys in ([np.inf, -np.inf, 0.0, np.inf], np.arange(100.0), -np.arange(100.0), [0.0, -0.0] * 20):
         assert np.array_equal(stable_order(np.array(keys)), np.argsort(keys, kind="stable"))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_quick_order_is_that_of_numpy(dtype):
+    rng = np.random.default_rng(2)
+    tiny, huge = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+    ends = np.array([0.0, -0.0, np.inf, -np.inf, tiny, -tiny, huge, -huge, 1.0, -1.0], dtype=dtype)
+    tables = [rng.choice(ends, n) for n in (0, 1, 2, 17, 1000)]
+    tables += [rng.normal(size=n).astype(dtype) for n in (5, 300, 20_000)]
+    tables += [rng.integers(-3, 3, 5000).astype(dtype), rng.normal(size=(50, 4)).astype(dtype)[:, 1]]
+    for values in tables:
+        assert np.array_equal(stable_argsort(values), np.argsort(values, kind="stable"))
 
 
 @kernel()

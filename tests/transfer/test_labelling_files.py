@@ -227,8 +227,8 @@ def test_label_studio_converts_its_predictions(place, tmp_path):
     folder, records, found, exemplars = place
     write_labels(folder, "label-studio", labelled_images(records, found, exemplars), CLASSES)
     tasks = json.loads((folder / "label_studio.json").read_text())
-    for task in tasks:  # what the tool makes of predictions once somebody has submitted them
-        task["annotations"] = [{"result": task["predictions"][0]["result"], "id": 1}]
+    for number, task in enumerate(tasks, 1):  # what the tool makes of predictions once somebody has submitted them
+        task.update(id=number, annotations=[{"result": task["predictions"][0]["result"], "id": number}])
     (folder / "tasks").mkdir()
     (folder / "tasks/tasks.json").write_text(json.dumps(tasks))
     made = converter.Converter(str(folder / "label_studio.xml"), str(folder), download_resources=False)

@@ -12,7 +12,7 @@ from eesvm import InputError
 from eesvm.images.warping import PixelRange
 from eesvm.structures import ExemplarAnnotation
 from eesvm.transfer import refine, transfer, transfer_consensus
-from eesvm.transfer.refinement import _shares, cheapest_labels, mean_masks
+from eesvm.transfer.refinement import View, cheapest_labels, mean_masks, what_is_said
 from helpers.examples import many
 
 
@@ -99,13 +99,19 @@ def test_an_image_of_one_colour_leaves_the_exemplars_their_word():
     assert refined.mask.any()
 
 
+def halves():
+    """The left half of a picture, and exemplars that say left and right of it."""
+    left, half = np.zeros((60, 60), dtype=bool), np.zeros((20, 20), dtype=bool)
+    left[:, :30] = half[:, :10] = True
+    return left, annotation((0, 0, 20, 20), half), annotation((0, 0, 20, 20), ~half, index=1)
+
+
 def test_votes_count_by_their_weights():
-    truth = disc()
-    wrong = annotation((0, 0, 20, 20), ~disc(20, (10, 10), 9.5), index=1)
-    right = annotation((0, 0, 20, 20), disc(20, (10, 10), 9))
+    left, right_one, wrong = halves()  # nothing in the picture says which half it is
+    truth = left & np.outer(np.abs(np.arange(60) - 29.5) < 18, np.abs(np.arange(60) - 29.5) < 18)
     for weights, is_right in (([3, 1], True), ([1, 30], False), ([0, 1], False), ([1, 0], True)):
-        handed = transfer_consensus([right, wrong], weights, (12, 12, 48, 48), (60, 60))
-        refined = refine(handed, [right, wrong], scene(truth), weights)
+        handed = transfer_consensus([right_one, wrong], weights, (12, 12, 48, 48), (60, 60))
+        refined = refine(handed, [right_one, wrong], scene(left), weights)
         assert (iou(refined.whole_mask(), truth) > 0.8) == is_right
 
 
@@ -133,14 +139,16 @@ def test_mean_masks_are_shares_of_the_masks_of_a_class():
     assert mean_masks([]) == {}
 
 
-def test_the_class_corrects_an_odd_exemplar():
-    truth = disc()
-    right = [annotation((0, 0, 20, 20), disc(20, (10, 10), 9 + k / 4), index=k) for k in range(5)]
-    odd = annotation((0, 0, 20, 20), np.arange(400).reshape(20, 20) % 20 < 4, index=9)  # a strip on the left
+def test_the_class_has_a_say_beside_an_odd_exemplar():
+    left, one, odd = halves()
+    is_in = np.outer(np.abs(np.arange(60) - 29.5) < 18, np.abs(np.arange(60) - 29.5) < 18)
+    image = np.where(is_in[:, :, None], scene(left, (200, 60, 50), (60, 170, 60)), scene(~is_in, (60, 90, 170)))
+    right = [replace(one, index=k) for k in range(5)]
     handed = transfer(odd, (12, 12, 48, 48), (60, 60))
-    alone, together = (refine(handed, [odd], scene(truth), means=m) for m in (None, mean_masks([*right, odd])))
-    assert iou(together.whole_mask(), truth) > 0.9 > 0.6 > iou(alone.whole_mask(), truth)
-    other = refine(handed, [odd], scene(truth), means=mean_masks([replace(one, class_name="ring") for one in right]))
+    alone, together = (refine(handed, [odd], image, means=m) for m in (None, mean_masks([*right, odd])))
+    assert (alone.whole_mask() & left).sum() < 0.1 * (is_in & left).sum()
+    assert (together.whole_mask() & left).sum() > 0.9 * (is_in & left).sum()
+    other = refine(handed, [odd], image, means=mean_masks([replace(each, class_name="ring") for each in right]))
     np.testing.assert_array_equal(other.mask, alone.mask)  # another class has no say
 
 
@@ -151,13 +159,15 @@ def test_the_word_of_the_class_is_moved_with_a_box_that_leaves_the_image(corner,
     masks, mean = rng.random((2, 20, 25)) < 0.5, rng.random((7, 5))
     voters = [(annotation((0, 0, 25, 20), mask, index=k), k + 1.0) for k, mask in enumerate(masks)]
     box, place = np.array([*corner, corner[0] + 50.0, corner[1] + 40.0]), PixelRange(0, 0, 44, 40)
-    slow = np.zeros((40 // factor, 44 // factor))
-    for y, x in np.ndindex(slow.shape):
+    votes, of_class = np.zeros((2, 40 // factor, 44 // factor))
+    for y, x in np.ndindex(votes.shape):
         right, down = (factor * np.array([x + 0.5, y + 0.5]) - corner) / (50, 40)  # of the middle, in sides of the box
         if 0 < right < 1 and 0 < down < 1:
-            said = sum(weight * one.mask[int(20 * down), int(25 * right)] for one, weight in voters) / 3
-            slow[y, x] = 0.7 * said + 0.3 * mean[int(7 * down), int(5 * right)]
-    np.testing.assert_allclose(_shares(voters, box, place, slow.shape, mean, 0.3), slow, atol=1e-9)
+            votes[y, x] = sum(weight * one.mask[int(20 * down), int(25 * right)] for one, weight in voters) / 3
+            of_class[y, x] = mean[int(7 * down), int(5 * right)]
+    view = View(place, np.zeros((*votes.shape, 3), dtype=np.uint8), box / factor)
+    np.testing.assert_allclose(what_is_said(voters, view, mean), (votes, of_class), atol=1e-9)
+    np.testing.assert_allclose(what_is_said(voters, view, None), (votes, votes), atol=1e-9)
 
 
 def test_a_box_that_leaves_the_image_with_a_class_of_one():

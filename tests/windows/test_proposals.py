@@ -113,6 +113,7 @@ def test_opencv_returns_a_constant_set_in_any_order(scenes):
     assert len(orders) > 1  # when this fails, OpenCV has become deterministic: good news
 
 
+@pytest.mark.long
 def test_another_process_gives_the_same_windows(scenes):
     script = (
         "from eesvm.datasets.scenes import make_scenes; from eesvm.windows.proposals import propose; import hashlib, sys\n"

@@ -230,6 +230,7 @@ def test_too_many_pixels_are_one_sentence(monkeypatch):
     assert len(selective_search(image, "single", working_size=20))
 
 
+@pytest.mark.long
 def test_lack_of_memory_is_one_sentence():
     resource = pytest.importorskip("resource", reason="only Unix limits the memory of a process")
     del resource

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._support.sorting import stable_argsort
 from eesvm._support.validation import FloatArray, InputError
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.units import quantum_of
@@ -115,7 +116,7 @@ class _Table:
         order = np.empty((self.problem.n_exemplars, len(self.costly)), dtype=np.int32)
 
         def visit(j: int, negatives: FloatArray) -> NDArray[np.float64]:
-            ascending = np.argsort(negatives, kind="stable")
+            ascending = stable_argsort(negatives)
             order[j] = ascending[::-1]
             return self._count(j, negatives[ascending], np.concatenate([[0.0], np.cumsum(prices[order[j]])]))
 
@@ -138,7 +139,7 @@ class _Table:
             highest = np.arange(len(negatives))
             if 0 < n_first < len(negatives):
                 highest = np.sort(np.argpartition(negatives, n_others)[n_others:])
-            order[j] = highest[np.argsort(negatives[highest], kind="stable")[::-1]][:n_first]
+            order[j] = highest[stable_argsort(negatives[highest])[::-1]][:n_first]
 
         for _ in self._columns(visit):
             pass

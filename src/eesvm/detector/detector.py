@@ -28,8 +28,8 @@ from eesvm.descriptors.base import Descriptor
 from eesvm.detector.class_calibration import check_calibrators
 from eesvm.detector.files import LoadedModel, load_model, replace_model, save_model
 from eesvm.detector.growing import Growth, add_exemplars, drop_exemplars
-from eesvm.detector.grown_class import Rejected
 from eesvm.detector.model import Ensemble, score_image
+from eesvm.detector.news import Rejected
 from eesvm.detector.options import PRESETS, DetectorOptions
 from eesvm.detector.suggestions import suggest_score
 from eesvm.detector.training_run import TrainingRun

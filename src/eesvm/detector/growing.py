@@ -27,8 +27,9 @@ from eesvm.boxes import iou
 from eesvm.datasets.fingerprint import fingerprint
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector.files import LoadedModel
-from eesvm.detector.grown_class import News, Rejected, class_without, grow_class, new_class
+from eesvm.detector.grown_class import class_without, grow_class, new_class
 from eesvm.detector.model import ClassModel
+from eesvm.detector.news import News, Rejected
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_descriptor import training_windows
 from eesvm.detector.training_table import StageProgress

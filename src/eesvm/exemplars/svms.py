@@ -91,7 +91,8 @@ class ExemplarSVMs(LinearExemplars):
         condition by more than `tol` of the margin.
     memory_budget : bytes for training, besides negatives, exemplars and results; exemplars are trained in smaller
         groups where it asks for that. None: 72 MiB, or half the size of the negatives where that is more, or what a
-        single exemplar needs where even that is more; a few (d, d) matrices per thread come on top.
+        single exemplar needs where even that is more; (d, d) matrices per thread come on top: a few, or some thirty
+        where d is small.
     checkpoint : folder in which finished blocks of exemplars are kept; an interrupted `fit` is resumed from there.
     progress : called with a `TrainingProgress`.
     n_jobs : threads, None for one per core.

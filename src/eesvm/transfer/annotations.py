@@ -145,6 +145,10 @@ def _annotation(
     except (InputError, OSError, ValueError, MemoryError) as error:
         _note(Problem(place, reason(error), kind="annotation" if instance.mask is None else "mask"), problems)
         found = _without_mask(replace(instance, mask=None), pixels)
+    else:
+        if found.mask is None and instance.mask is not None and np.any(instance.mask()):
+            what = f"the mask of object {instance.index + 1} lies outside of its box; it is kept without mask"
+            _note(Problem(place, what, kind="mask"), problems)
     picture = None if found.picture is None else _small(found.picture)
     return replace(found, metadata=plain_json(dict(found.metadata)), picture=picture)
 

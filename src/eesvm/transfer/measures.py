@@ -20,6 +20,7 @@ from eesvm.images.warping import pixels_touched
 from eesvm.structures import Box, ExemplarAnnotation, Instance
 from eesvm.transfer.inheritance import TransferredAnnotation, numbered_parts, transfer, transfer_consensus
 from eesvm.transfer.refinement import Means, refine
+from eesvm.transfer.region_trees import RegionTrees
 
 MASK_IOU = "mask IoU"
 PART_IOU = "part IoU"  # mean over the parts of the object; `part IoU, NAME` for each name where there are several
@@ -63,9 +64,10 @@ class Judge:
         keys: tuple[str, ...],
         read_image: Callable[[], NDArray[np.uint8] | None] | None = None,
         means: Means | None = None,
+        trees: RegionTrees | None = None,
     ) -> None:
         self.annotations, self.box, self.image_size = annotations, box, image_size
-        self.read_image, self.means = read_image, means
+        self.read_image, self.means, self.trees = read_image, means, trees
         self.truth, self.keys = truth, keys
         self.known: dict[Draw, dict[str, float]] = {}
 
@@ -82,7 +84,7 @@ class Judge:
             )
             pixels = self.read_image() if draw.is_refined and self.read_image is not None else None
             if pixels is not None:
-                handed = refine(handed, chosen, pixels, draw.weights, means=self.means)
+                handed = refine(handed, chosen, pixels, draw.weights, self.means, self.trees)
             mask = self.truth.mask_iou(handed.mask, handed.offset)
             self.known[draw] = {**mask, **self._parts(handed), **self._labels(handed)}
         return self.known[draw]

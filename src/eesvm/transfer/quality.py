@@ -25,6 +25,7 @@ from eesvm.metrics import Interval
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Instance
 from eesvm.transfer.measures import MASK_IOU, PART_IOU, PARTS_FOUND, POSE, Draw, Judge, Truth, candidates, read_truth
 from eesvm.transfer.refinement import mean_masks
+from eesvm.transfer.region_trees import RegionTrees
 
 WHOLE_BOX = "whole box as mask"
 BEST_EXEMPLAR = "best exemplar"
@@ -218,6 +219,7 @@ def transfer_quality(
     random_state: int = 0,
     progress: Callable[[int, int], object] | None = None,
     read_image: Callable[[int], NDArray[np.uint8] | None] | None = None,
+    trees: RegionTrees | None = None,
 ) -> TransferQuality:
     """Measure what each choice of exemplars hands on to detections whose object is known.
 
@@ -242,6 +244,7 @@ def transfer_quality(
     progress : called with the number of detections done, and of all.
     read_image : gives the image of a detection by its number, for choices that are `Refined`; None: it cannot be read,
         and the mask stays as it was.
+    trees : that judge regions where choices are `Refined`. Default: those that come with the package.
 
     Raises
     ------
@@ -266,7 +269,7 @@ def transfer_quality(
         if truth is None or truth.instance is not instance:  # detections of one object follow each other
             truth = read_truth(instance)
         read = None if read_image is None else partial(read_image, i)
-        judge = Judge(annotations, table[i], image_sizes[i], truth, keys, read, means)
+        judge = Judge(annotations, table[i], image_sizes[i], truth, keys, read, means, trees)
         for name in names:
             draws = [judge.best()] if name == BEST_EXEMPLAR else [] if name == WHOLE_BOX else drawn[name][i]
             results = [judge.whole_box()] if name == WHOLE_BOX else [judge.measures(draw) for draw in draws]

@@ -36,6 +36,7 @@ _LEAST_SPREAD = 1e-50  # under which the penalty is large enough
 _FLAT = 1e-9  # the least slope, so that the centre of a constant sigmoid is finite
 
 _MAX_STEPS = 200
+_BLOCK = 8  # exemplars
 _TINY = 1e-100  # scores all smaller, or all as large as its inverse, are fitted in units of the largest
 _LEAST_GAIN = 1e-13  # relative improvement that is not worth another step
 
@@ -56,7 +57,7 @@ def fit_sigmoid(
         return MUTED
     fit = _fit_least_squares if criterion == "least_squares" else _fit_platt
     # Sorted, so that the answer does not depend on the order of the windows.
-    ordered = [np.sort(scores.astype(np.float64)) for scores in (positives, negatives)]
+    ordered = [np.sort(scores).astype(np.float64) for scores in (positives, negatives)]
     largest = max(float(np.abs(scores[[0, -1]]).max()) for scores in ordered)
     if largest == 0 or _TINY < largest < 1 / _TINY:
         return fit(*ordered)
@@ -86,8 +87,12 @@ def fit_sigmoids(
     check_choice(criterion, "criterion", CRITERIA)
     order = np.random.default_rng(random_state).permutation(len(negative_scores))
 
-    def fit_one(exemplar: int) -> tuple[float, float, bool]:
-        positives, negatives = positive_scores[:, exemplar], negative_scores[:, exemplar]
+    def fit_block(block: int) -> list[tuple[float, float, bool]]:
+        first = block * _BLOCK  # rows of a large table are far apart: columns are read several at once
+        columns = [np.ascontiguousarray(t[:, first : first + _BLOCK].T) for t in (positive_scores, negative_scores)]
+        return [fit_one(first + k, *column) for k, column in enumerate(zip(*columns, strict=True))]
+
+    def fit_one(exemplar: int, positives: FloatArray, negatives: FloatArray) -> tuple[float, float, bool]:
         if keep_positives is not None:
             positives = positives[keep_positives[:, exemplar]]
         positives = positives[positives > -np.inf]
@@ -102,7 +107,8 @@ def fit_sigmoids(
             return *MUTED, True
         return slope, centre, False
 
-    fitted = np.array(in_threads(fit_one, positive_scores.shape[1], n_jobs))
+    blocks = in_threads(fit_block, -(-positive_scores.shape[1] // _BLOCK), n_jobs)
+    fitted = np.array([one for block in blocks for one in block]).reshape(-1, 3)
     return fitted[:, :2].copy(), fitted[:, 2] == 1
 
 

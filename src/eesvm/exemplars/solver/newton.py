@@ -16,6 +16,9 @@ A Newton step solves (I + z sum of x x' over the rows between their bounds) d = 
 that is solved for each exemplar directly. Where they are many, they are much the same for all exemplars: conjugate
 gradients with the inverse of the mean of these matrices, to which the exemplar's own positive is added, take a few
 products. A line search on the slope along d, a sum over scores that needs no product, makes every step go down.
+
+The hinge in few dimensions has many steps left when hardly any row changes sides any more: `newton_gram` takes those
+on the rows near the margin, and the next look at all rows says whether that was enough.
 """
 
 from __future__ import annotations
@@ -29,13 +32,18 @@ from numpy.typing import NDArray
 
 from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.hinge import Share
+from eesvm.exemplars.solver.newton_gram import LEAVE, SURPLUS, Candidates, Stiffness, descend_near, nearest
 from eesvm.exemplars.solver.newton_kernels import evaluate, mask, search
 from eesvm.exemplars.solver.newton_matrices import MeanMatrix, augmented, solve_directly
 from eesvm.exemplars.solver.problem import F64, Objective
 
 MAX_WIDTH = 1536  # columns of rows up to which matrices of that size are worth their time
-_LEAVE = 0.1  # of the duality gap that the gradient of a stage may leave behind
-_SURPLUS = 10.0  # times smaller than `tol` is the duality gap that is aimed at: the last steps are cheap
+_BETWEEN = 1.6  # times the dimensions: rows between their bounds, at most, when the last steps begin
+NEAR_WIDTH = 320  # columns up to which they were faster than steps over all rows, with the hinge
+_WHOLE_STEP = 0.5  # of a Newton step, after which the last steps may begin
+_SETTLED = 0.5  # of the margin: so far off slopes may be that move a dual
+_BACK = 16.0  # times less stiff last steps begin again, when rows far away have come near
+_MAX_FINISHES = 8  # times that they begin
 _STIFFER, _STIFFER_TOGETHER = 4.0, 10.0  # times, from stage to stage: with direct solutions, and with conjugate ones
 MAX_STIFFNESS = 2e4  # times the squared length of a row: more is too much for scores in float32
 _FIRST_REACH = 0.003  # of the margin: a first stage moves a dual by its size where a score is off by so much
@@ -71,7 +79,7 @@ class _Point:
     is_own_between: NDArray[np.bool_]  # (m,)
     own_slopes: F64  # (m,)
     gradient: F64  # (m, d + 1)
-    n_between: float  # mean over exemplars
+    n_between: F64  # (m,)
 
     def part(self, kept: NDArray[np.bool_]) -> _Point:
         return _Point(
@@ -81,7 +89,7 @@ class _Point:
             self.is_own_between[kept],
             self.own_slopes[kept],
             self.gradient[kept],
-            self.n_between,
+            self.n_between[kept],
         )
 
 
@@ -97,9 +105,11 @@ class _Descent:
         self.longest = math.sqrt(max(square, _longest_square(share.positives), 1e-30))
         n = len(weights)
         self.violations, self.dual_squares, self.is_done = np.full(n, np.inf), np.zeros(n), np.zeros(n, dtype=np.bool_)
-        self.slopes, self.off = np.empty_like(share.targets), np.zeros(n)
+        self.slopes, self.off = np.empty_like(share.targets), np.full(n, 0.0 if objective.is_squared else np.inf)
         self.mean = MeanMatrix(share.rows, objective.bias_multiplier)
         self.is_direct = False
+        self.lengths, self.near_stiffness, self.n_finished = np.zeros(n), np.zeros(n), np.zeros(n, dtype=np.int64)
+        self.known: dict[int, NDArray[np.intp]] = {}  # rows that mattered in last steps
         c, own_c = objective.negative_cost, objective.positive_cost
         if objective.is_squared:
             share.duals[:] = 0
@@ -128,14 +138,19 @@ class _Descent:
 
     def _stage(self, active: NDArray[np.intp]) -> bool:
         """Newton steps with one stiffness; exemplars leave when their gradient is small enough. Whether all have."""
+        self.lengths[active] = np.where(self.n_finished[active] > 0, self.lengths[active], 0.0)
         for step in range(_MAX_STEPS):
             point, leaves = self._look(active, is_last=step == _MAX_STEPS - 1)
             if leaves.any():
                 active, point = active[~leaves], point.part(~leaves)
             if len(active) == 0:
                 return step < _MAX_STEPS - 1
-            direction = self._direction(active, point)
-            self._move(active, point, direction)
+            is_near = self._are_near(active, point)
+            if is_near.any():
+                self._finish(active[is_near], point.part(is_near))
+            moving, point = active[~is_near], point.part(~is_near)
+            if len(moving):
+                self._move(moving, point, self._direction(moving, point))
         return False
 
     def _look(self, active: NDArray[np.intp], is_last: bool) -> tuple[_Point, NDArray[np.bool_]]:
@@ -159,7 +174,7 @@ class _Descent:
         own = np.clip(raw, 0, self.own_cap)
         is_own_between = (raw > 0) & (raw < self.own_cap)
         gradient = self.weights[active] - own[:, None] * self.positives[active] + self._sums(duals)
-        point = _Point(duals, is_between, own, is_own_between, slopes, gradient, float(facts[:, 3].mean()))
+        point = _Point(duals, is_between, own, is_own_between, slopes, gradient, facts[:, 3])
         leaves = self._leave(active, point, facts, is_last)
         return point, leaves
 
@@ -173,7 +188,7 @@ class _Descent:
         primal = _dot(self.weights[active], self.weights[active]) / 2
         if o.is_squared:
             primal += o.positive_cost * missing**2 + o.negative_cost * loss
-            is_done = norms**2 / 2 <= self.tol / _SURPLUS * primal
+            is_done = norms**2 / 2 <= self.tol / SURPLUS * primal
             leaves, violation = is_done, np.zeros(len(active))
         else:
             primal += o.positive_cost * missing + gap + loss
@@ -181,9 +196,9 @@ class _Descent:
             at_bound = np.where(point.own <= 0, missing, missing - point.own_slopes)
             own_gap = np.where(point.is_own_between, np.abs(point.own_slopes), at_bound)
             violation = np.maximum(worst, own_gap)
-            is_done = (violation <= self.tol) & (gap <= self.tol / _SURPLUS * primal)
+            is_done = (violation <= self.tol) & (gap <= self.tol / SURPLUS * primal)
             off = np.maximum(moved / self.stiffness, np.abs(point.own - self.own_base[active]) / self.own_stiffness)
-            is_near = (error <= off) | (norms**2 / 2 <= _LEAVE * facts[:, 0])
+            is_near = (error <= off) | (norms**2 / 2 <= LEAVE * facts[:, 0])
             leaves = is_done | is_near | (error <= self.tol / 8)
             self.off[active] = off
         ends = leaves | is_last
@@ -200,8 +215,9 @@ class _Descent:
     def _direction(self, active: NDArray[np.intp], point: _Point) -> F64:
         """Newton's, or nearly."""
         n_rows, width = len(self.share.rows), self.weights.shape[1]
-        small = min(point.n_between, width)
-        direct = 2 * small * point.n_between * width + small**3 + _CALL
+        n_between = float(point.n_between.mean())
+        small = min(n_between, width)
+        direct = 2 * small * n_between * width + small**3 + _CALL
         self.is_direct = direct < 4 * n_rows * width * self.mean.n_expected
         if self.is_direct:
             return self._direct(active, point)
@@ -278,6 +294,48 @@ class _Descent:
             np.float32(self.stiffness), self.own_stiffness, self.cap, self.own_cap, lengths,
         )  # fmt: skip
         self.weights[active] = weights + lengths[:, None] * direction
+        self.lengths[active] = lengths
+
+    def _are_near(self, active: NDArray[np.intp], point: _Point) -> NDArray[np.bool_]:
+        """Which exemplars have few rows between their bounds, after a step that did not end early."""
+        if self.objective.is_squared or self.weights.shape[1] > NEAR_WIDTH:
+            return np.zeros(len(active), dtype=np.bool_)
+        is_small = point.n_between <= _BETWEEN * self.weights.shape[1]
+        is_small &= self.off[active] <= _SETTLED
+        return is_small & (self.lengths[active] >= _WHOLE_STEP) & (self.n_finished[active] < _MAX_FINISHES)
+
+    def _finish(self, chosen: NDArray[np.intp], point: _Point) -> None:
+        """Go on with the rows near the margins of these exemplars, one after the other; slopes are computed anew."""
+        share, width = self.share, self.weights.shape[1]
+        for k, j in enumerate(chosen):
+            now = max(self.stiffness, self.near_stiffness[j] / _BACK)
+            stiffness = Stiffness(now, _OWN_STIFFER, max(now, MAX_STIFFNESS / self.longest**2))
+            known = self.known.get(j, np.empty(0, dtype=np.intp))
+            rows = nearest(self.slopes[j], point.is_between[k], known, width)
+            found = descend_near(self._candidates(j, k, point, rows), stiffness, self.objective, self.longest, self.tol)
+            self.weights[j], self.lengths[j], self.near_stiffness[j] = found.weights, 1.0, stiffness.now
+            share.duals[j] = point.duals[k]
+            share.duals[j, rows], self.own_base[j] = found.duals, found.own
+            self.known[j] = np.union1d(known, rows[found.mattered])
+            self.n_finished[j] += 1
+        self.slopes[chosen] = share.targets[chosen] + self._scores(self.weights[chosen])
+
+    def _candidates(self, j: int, k: int, point: _Point, rows: NDArray[np.intp]) -> Candidates:
+        """These rows as a problem of their own."""
+        far = point.duals[k].copy()
+        far[rows] = 0
+        lost = float(self.slopes[j][far > 0].sum(dtype=np.float64))
+        return Candidates(
+            augmented(self.share.rows[rows], self.objective.bias_multiplier, self.share.rows.dtype),
+            self.share.targets[j, rows].astype(np.float64),
+            point.duals[k, rows].astype(np.float64),
+            self.base[j, rows].astype(np.float64),
+            self.positives[j],
+            (float(self.own_targets[j]), float(point.own[k]), float(self.own_base[j])),
+            point.gradient[k],
+            -self._sums(far[None])[0],
+            self.objective.negative_cost * lost,
+        )
 
     def _scores(self, weights: F64) -> NDArray[Any]:
         """(m, P) products of weights and rows."""

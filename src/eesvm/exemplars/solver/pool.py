@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from eesvm._support.threads import Workers
 from eesvm.exemplars.rows import F32, held_in_memory
 from eesvm.exemplars.solver.hinge import Share, combine, descend_hinge, floats_of_a_part
-from eesvm.exemplars.solver.newton import MAX_STIFFNESS, MAX_WIDTH, descend_newton
+from eesvm.exemplars.solver.newton import MAX_STIFFNESS, MAX_WIDTH, NEAR_WIDTH, descend_newton
+from eesvm.exemplars.solver.newton_gram import MATRICES
 from eesvm.exemplars.solver.problem import F64, Budget, Integers, TrainingProblem
 from eesvm.exemplars.solver.scan import MAX_ROWS, Look, Scan, scan
 from eesvm.exemplars.solver.squared_hinge import amplification, descend_squared, mean_hessian_inverse
@@ -328,7 +329,8 @@ class Pool:
         kept = 4 * n_rows * (copies * width + n) + 4 * (4 * n * width + self._scan_rows(n) * (n + width))
         n_threads = max(self.n_threads, _PLANNED_THREADS)
         if self.budget.is_strict:  # else they come on top
-            kept += 8 * _NEWTON_MATRICES * width**2 * n_threads
+            has_last_steps = not self.problem.objective.is_squared and width <= NEAR_WIDTH
+            kept += 8 * (_NEWTON_MATRICES + MATRICES * has_last_steps) * width**2 * n_threads
         fitting = (self.budget.n_bytes - kept) // (4 * doubled * _NEWTON_ARRAYS * n_rows * n_threads)
         return max(0, min(_NEWTON_BATCH, fitting))
 
