@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 
 from eesvm import CalibrationProblem, InputError, solve, verify
 from eesvm._support.threads import Workers, workers
+from eesvm.calibration import ranks
 from eesvm.calibration.proofs import certified_bound as checker
 from eesvm.calibration.ranks import FORBIDDEN, rank
 from eesvm.calibration.search import branching, core_search
@@ -181,3 +182,16 @@ def test_what_follows_from_accepted_negatives():
     for p, reach in enumerate(ranked.delta):
         costs = [is_free[ranked.order[j, :k]].sum() for j, k in enumerate(reach) if k != FORBIDDEN]
         assert least[p] == min(costs)
+
+
+def test_tables_whose_ranks_leave_out_the_dear_levels(monkeypatch):
+    monkeypatch.setattr(ranks, "_MUCH", 0)
+    monkeypatch.setattr(branching, "_PLAIN_WORK", 0)
+    monkeypatch.setattr(branching, "_EARLY_WORK", np.inf)
+    monkeypatch.setattr(branching, "_CORE_BEHIND", np.inf)
+    for seed in range(4):
+        problem = random_problem(seed, 10, 40, 300, forbidden=0.1)
+        result = solve(problem)
+        assert result.statistics["core_bound"] == result.loss
+        assert result.loss == solve(problem, method="algorithm1").loss
+        assert verify(problem, result).is_valid

@@ -1,9 +1,9 @@
 """The bounds of leaves at which one positive owns everything, many of them in little time.
 
-In: what `certified_bound` knows at the root of a proof, and its tree. Out: the least bound of such leaves, in quanta, where
-all positives must be covered and all negatives that are not paid at the root weigh the same. That is what a proof by
-hard positives has, by the hundred thousand: so negatives are held as bits, and what comes along with a positive is
-counted instead of added up. It is the same number as that of `certified_bound`, where the words are explained.
+In: what `certified_bound` knows at the root of a proof, and its tree. Out: the least bound of such leaves, in quanta,
+where all positives must be covered and all negatives that are not paid at the root weigh the same. A proof by hard
+positives has them by the hundred thousand, so negatives are held as bits, and what comes along with a positive is
+counted instead of added up. It is the number that `certified_bound` finds without it; the words are explained there.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from eesvm._support.threads import Workers
 from eesvm.calibration.anytime import Run, relative_gap
 from eesvm.calibration.ranks import RankedProblem
 from eesvm.calibration.search.ascent import FEW_FOUND, Ascent, Evaluation, Shares
-from eesvm.calibration.search.core_proof import CoreProof
 from eesvm.calibration.search.core_search import CoreSearch
 from eesvm.calibration.search.dives import Dive
 from eesvm.calibration.search.heuristics import loss_of_levels
@@ -100,10 +99,11 @@ class ExactSearch:
             self.n_taken += 1
             self._record()
             self._turn_to_core()
+        status = self._status() or "optimal"
         self._take_better_proof()
         self.statistics["leaves"] = len(self.proof.leaves)
         self.statistics["shares"] = sum(len(shares.quanta) for shares, _ in self.proof.share_sets())
-        return self.levels, self._status() or "optimal"
+        return self.levels, status
 
     def _take_better_proof(self) -> None:
         """The proof by hard positives replaces that by shares, if it proves more."""
@@ -111,7 +111,7 @@ class ExactSearch:
             return
         self.statistics |= {"core": len(self.core.core), "core_bound": self.core.bound, "core_nodes": self.core.n_nodes}
         if self.core.bound > self.proof.bound():
-            self.proof = self.core.proof()
+            self.proof = self.core.proof()  # type: ignore[assignment]  # what is asked of it now, both can do
 
     def _status(self) -> str | None:
         return self.run.stop_reason()

@@ -1,13 +1,15 @@
 """Compiled depth-first search that covers a few hard positives, with sets of negatives held as bits.
 
 A node has accepted some negatives; `free` has a bit for each of the others. Covering positive p by exemplar j costs the
-free bits of B_j(p), which a processor counts 64 at a time. A node may cost less than `target` only if every positive has
-an exemplar that it can afford, so a positive without one closes the node. Else one positive is chosen and covered by
-each exemplar in turn, the cheapest first; those before are forbidden, so that no solution is met twice.
+free bits of B_j(p), which a processor counts 64 at a time. Below a node there is a solution for less than `target` only
+if every positive has an exemplar that it can afford, so a positive without one closes the node. Else one positive is
+chosen and covered by each exemplar in turn, the cheapest first; those before are forbidden, so that no solution is met
+twice.
 
-Which positive: if the nodes below grow by a factor e for every so many negatives that are left to spend, a positive is
-worth the sum of exp(-scale * cost) over its exemplars, and the least sum gives the smallest tree. A pair that costs too
-much at a node does so in all nodes below: whatever is accepted there takes as much from what may be spent as from its cost.
+Which positive: if the nodes below grow by a factor e for every so many negatives that are left to spend, a positive has
+about the sum of exp(-scale * cost) over its exemplars below it, and the one with the least sum is taken. A pair that
+costs too much at a node does so in all nodes below: what is accepted there takes as much from what may be spent as it
+takes from the cost, or more.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ def fill_bits(order: Any, number: Any, reach: Any, bits: Any) -> None:
 
 @kernel()
 def look_at(order: Any, number: Any, delta: Any, highest: Any, free: Any, levels: Any, least: Any) -> None:
-    """What follows from the negatives that are not free: the level of each exemplar, and what each positive still costs.
+    """What follows from the negatives that are not free: the level of each exemplar, what each positive still costs.
 
     levels[j] is how many negatives of j come before its first free one; least[p] the cost of the cheapest exemplar.
     """
@@ -79,10 +81,10 @@ def _count(bits: Any, free: Any, stop: Any) -> Any:
     n, start = 0, 0
     while start < len(bits) and n < stop:
         end = min(start + _STRIDE, len(bits))
-        part = np.uint64(0)
+        part: Any = np.uint64(0)
         for w in range(start, end):
-            part += _n_ones(bits[w] & free[w])
-        n += np.int64(part)
+            part += _n_ones(bits[w] & free[w])  # type: ignore[call-arg]
+        n += int(part)
         start = end
     return n
 
@@ -119,9 +121,10 @@ def _choose(core: Any, frames: Any, depth: Any, target: Any, scale: Any, seen: A
     while n_seen < _CANDIDATES or depth == 0:  # the first node rates all
         p = -1
         for q in range(len(seen)):
-            if not seen[q] and not frames.is_covered[depth, q]:
-                if p < 0 or frames.rating[depth, q] < frames.rating[depth, p]:
-                    p = q
+            if seen[q] or frames.is_covered[depth, q]:
+                continue
+            if p < 0 or frames.rating[depth, q] < frames.rating[depth, p]:
+                p = q
         if p < 0:
             break
         seen[p] = True
@@ -190,9 +193,9 @@ def search(
     """Show that no levels in a box cover the core for less than `target`: (outcome, depth, nodes, events, words).
 
     The first frame holds the free bits and what is paid. `story` (n,) tells what was done, as `unfold` reads it. The
-    search ends early where it has looked at more than `budget` words or the story is full, and where the core is covered
-    for less: frame `depth` has the bits then. `first` (E + 1,) receives the exemplars of the positive that was chosen first,
-    -1 after the last, and behind them the positive itself.
+    search ends early where it has looked at more than `budget` words or the story is full, and where the core is
+    covered for less: frame `depth` has the bits then. `first` (E + 1,) receives the exemplars of the positive that was
+    chosen first, -1 after the last, and behind them the positive itself.
     """
     n_exemplars = len(lowest)
     most = len(frames.paid)
@@ -241,8 +244,8 @@ def search(
 def unfold(story: Any, positive: Any, exemplar: Any, open_child: Any, shut_child: Any) -> None:
     """A story as a binary tree: all arrays have an entry for each node, in the order in which they are met.
 
-    An event is positive * 2^16 + exemplar + 1 where a node covers a positive by an exemplar, after which the story goes on
-    with what is below, then with the same node without that exemplar; and positive * 2^16 where the positive closes it.
+    An event is positive * 2^16 + exemplar + 1 where a node covers a positive by an exemplar, after which it tells what
+    is below, then goes on with the node without that exemplar; and positive * 2^16 where the positive closes it.
     """
     waiting = np.empty(len(story) + 1, dtype=np.int64)
     node, n_nodes, n_waiting = 0, 1, 0

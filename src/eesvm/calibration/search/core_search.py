@@ -1,10 +1,10 @@
 """Bounds from a few hard positives: whatever covers these alone costs nearly as much as what covers all.
 
 In: a `RankedProblem` in which all negatives cost 1 and all positives must be covered, and the loss of a known solution.
-Out: a bound that rises with every target that is reached, with a `CoreProof` of it, and better solutions where some turn
-up. Dense tables have thousands of positives, and a few dozen of them, the *core*, decide most of the loss. To show that
-no solution costs less than a target, it is enough that none covers the core for less, which `core_kernels` searches depth
-first. Targets come closer and closer to the known loss; what exceeds its budget is split and searched in parts.
+Out: a bound that rises with every target that is reached, with a `CoreProof` of it, and better solutions where some
+turn up. Dense tables have thousands of positives, and a few dozen of them, the *core*, decide most of the loss. To show
+that no solution costs less than a target, it is enough that none covers the core for less: `core_kernels` searches that
+depth first. Targets come closer and closer to the known loss; what exceeds its budget is split and searched in parts.
 
 The core grows where it proves too little: when all of it is covered for less than the target, the positive that is
 then the dearest of those uncovered joins it. If there is none, a better solution is found.
@@ -57,8 +57,8 @@ class CoreSearch:
         self.ranked, self.workers = ranked, workers
         self.highest = np.minimum(proof.highest, ranked.order.shape[1]).astype(np.int32)
         self.cutoff = proof.cutoff
-        n_exemplars, n_negatives = ranked.order.shape
-        self.n_words = -(-n_negatives // 64)
+        n_exemplars = ranked.n_exemplars
+        self.n_words = -(-len(ranked.prices) // 64)
         self.core: list[int] = []
         self.bits = np.zeros((0, n_exemplars, self.n_words), dtype=np.uint64)
         self.reach = np.zeros((0, n_exemplars), dtype=np.int32)
@@ -101,9 +101,9 @@ class CoreSearch:
     def _begin(self) -> None:
         """Number the negatives so that those come first which exemplars meet early: counting ends sooner."""
         ranked = self.ranked
-        place = np.zeros(ranked.order.shape[1])
-        for row in ranked.order:
-            place[row] += np.arange(len(row))
+        place = np.zeros(len(ranked.prices))
+        for row in ranked.order:  # which may leave out those that come last
+            place[row] += np.arange(-len(row), 0)
         self.number = np.empty(len(place), dtype=np.int32)
         self.number[np.argsort(place, kind="stable")] = np.arange(len(place))
         self._add(int(ranked.coverable[ranked.difficulty[ranked.coverable].argmax()]))
@@ -158,7 +158,7 @@ class CoreSearch:
 
     def _free(self, lowest: Levels) -> tuple[NDArray[np.uint64], int]:
         """Bits of what the lowest levels do not accept, and how many others there are."""
-        n_negatives = self.ranked.order.shape[1]
+        n_negatives = len(self.ranked.prices)
         is_free = np.zeros(64 * self.n_words, dtype=bool)
         is_free[:n_negatives] = True
         for j in np.flatnonzero(lowest):
