@@ -41,7 +41,7 @@ _PLAIN_WORK = 1e8  # numbers looked at in a search without shares: a problem tha
 _EARLY_WORK = 1e7  # numbers that the ascent looks at before its box is searched for the first time, then twice as many
 _EARLY_DIVES = 1.0, 0.2  # of what the ascent has looked at: what a search of the root, of other boxes, may look at
 _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth first; adapts to what succeeds
-_CORE_AHEAD, _CORE_BEHIND = 8.0, 0.2  # work of the core for each of other work, where it proves more, and less
+_CORE_AHEAD, _CORE_BEHIND = 8.0, 0.05  # work of the core for each of other work, where it proves more, and less
 _CORE_PACE = 5.0  # numbers that ascents look at in the time in which the core looks at a word
 _INEXACT = 1e-10  # of the loss: what is not worth looking for where weights are rounded
 
@@ -297,7 +297,8 @@ class ExactSearch:
             levels = core.step(self.loss)
             if levels is not None:
                 self._adopt(levels)
-            self._walk(_FEW_MOVES)
+            if share == _CORE_AHEAD:
+                self._walk(_FEW_MOVES)
             self._record()
 
     def _shares_of(self, owner: int) -> Shares:
