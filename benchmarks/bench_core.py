@@ -23,7 +23,7 @@ TABLES = (
     Table("generated", "overlapping", False, 100, 2_473, 20_000),
     Table("real", "pets_cat", True),
 )
-WAYS = {"shares": 0.0, "shares and hard positives": branching._CORE_BEHIND}
+WAYS = {"shares": (0.0, 0.0), "shares and hard positives": branching._CORE_BEHIND}
 HEADINGS = ("table", "search", "loss", "bound", "gap", "status", "core", "leaves", "verified", "its seconds")
 
 

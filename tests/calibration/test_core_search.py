@@ -86,6 +86,17 @@ def test_parts_and_a_growing_core_end_at_the_same_bound(seed, monkeypatch):
     assert checker.certified_bound(problem, certificate_of(parts, problem, ranked)) == loss
 
 
+@pytest.mark.parametrize("n_events", [6, 9, 14, 31, 70])
+def test_a_full_story_splits_a_part(n_events, monkeypatch):
+    problem = random_problem(6)
+    _, loss, _ = searched(problem, Workers(1))
+    monkeypatch.setattr(core_search, "_STORY", n_events)
+    parts, same_loss, ranked = searched(problem, Workers(1))
+    assert parts.root.exemplars, "nothing was split, so nothing is shown"
+    assert parts.bound == same_loss == loss
+    assert checker.certified_bound(problem, certificate_of(parts, problem, ranked)) == loss
+
+
 @pytest.mark.parametrize("n_jobs", [1, 3])
 def test_any_number_of_threads_tells_the_same_story(n_jobs, monkeypatch):
     monkeypatch.setattr(core_search, "_BUDGET", 40.0)
@@ -145,7 +156,7 @@ def test_counting_by_bits_without_numpy_2(monkeypatch):
 def test_the_exact_search_turns_to_the_core(monkeypatch):
     for name in ("_PLAIN_WORK", "_EARLY_WORK"):
         monkeypatch.setattr(branching, name, 0 if name == "_PLAIN_WORK" else 1e18)  # no search but that of the core
-    monkeypatch.setattr(branching, "_CORE_BEHIND", 1e9)
+    monkeypatch.setattr(branching, "_CORE_BEHIND", (1e9, 1e9))
     problem = random_problem(3, 15, 80, 200)
     result = solve(problem)
     assert result.statistics["core_bound"] == result.loss == result.lower_bound
@@ -188,7 +199,7 @@ def test_tables_whose_ranks_leave_out_the_dear_levels(monkeypatch):
     monkeypatch.setattr(ranks, "_MUCH", 0)
     monkeypatch.setattr(branching, "_PLAIN_WORK", 0)
     monkeypatch.setattr(branching, "_EARLY_WORK", np.inf)
-    monkeypatch.setattr(branching, "_CORE_BEHIND", np.inf)
+    monkeypatch.setattr(branching, "_CORE_BEHIND", (np.inf, np.inf))
     for seed in range(4):
         problem = random_problem(seed, 10, 40, 300, forbidden=0.1)
         result = solve(problem)

@@ -41,7 +41,8 @@ _PLAIN_WORK = 1e8  # numbers looked at in a search without shares: a problem tha
 _EARLY_WORK = 1e7  # numbers that the ascent looks at before its box is searched for the first time, then twice as many
 _EARLY_DIVES = 1.0, 0.2  # of what the ascent has looked at: what a search of the root, of other boxes, may look at
 _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth first; adapts to what succeeds
-_CORE_AHEAD, _CORE_BEHIND = 8.0, 0.05  # work of the core for each of other work, where it proves more, and less
+# Work of the core for each of other work, where it proves more and where less: while the root climbs, and later.
+_CORE_AHEAD, _CORE_BEHIND = (1.0, 8.0), (0.05, 0.2)
 _CORE_PACE = 5.0  # numbers that ascents look at in the time in which the core looks at a word
 _INEXACT = 1e-10  # of the loss: what is not worth looking for where weights are rounded
 
@@ -98,7 +99,7 @@ class ExactSearch:
             self._take(self.proof.leaves[heapq.heappop(self.queue)[1]])
             self.n_taken += 1
             self._record()
-            self._turn_to_core()
+            self._turn_to_core(False)
         status = self._status() or "optimal"
         self._take_better_proof()
         self.statistics["leaves"] = len(self.proof.leaves)
@@ -265,7 +266,7 @@ class ExactSearch:
             if self._is_closed(leaf.bound) or self._status() is not None:
                 break
             self._walk(self._n_moves())
-            self._turn_to_core()
+            self._turn_to_core(is_root)
             if self._is_closed(leaf.bound) or self._status() is not None:
                 break
             lag, enough = 1, _PROGRESS * (self.loss - paid - best[0])
@@ -287,17 +288,18 @@ class ExactSearch:
         leaf.shares, leaf.price, leaf.owner = ascent.shares(best[1]), best[2], -1
         return best[1]
 
-    def _turn_to_core(self) -> None:
+    def _turn_to_core(self, is_root: bool) -> None:
         """Let the search of a few hard positives catch up: it gets more of the time where it proves more."""
         core = self.core
         while core is not None and not core.is_over and self._status() is None:
-            share = _CORE_AHEAD if core.bound > self.proof.bound() else _CORE_BEHIND
+            is_ahead = core.bound > self.proof.bound()
+            share = (_CORE_AHEAD if is_ahead else _CORE_BEHIND)[not is_root]
             if _CORE_PACE * core.work >= share * self.work:
                 break
             levels = core.step(self.loss)
             if levels is not None:
                 self._adopt(levels)
-            if share == _CORE_AHEAD:
+            if is_ahead:
                 self._walk(_FEW_MOVES)
             self._record()
 

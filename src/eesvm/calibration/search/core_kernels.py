@@ -208,7 +208,7 @@ def search(
     while depth >= 0:
         if is_new:
             n_nodes += 1
-            if work > budget or n_events + 2 > len(story):
+            if work > budget or n_events + depth + 2 > len(story):  # every node above may end without another look
                 return OUT_OF_BUDGET, depth, n_nodes, n_events, work
             p, n, done = _choose(core, frames, depth, target, scale, seen, cost, costs[depth])
             work += done + n_exemplars
