@@ -39,6 +39,7 @@ WAYS = {
     "as it likes": {},
     "without shares": {"_PLAIN_WORK": math.inf},
     "without shares, which gives up": {"_PLAIN_WORK": 50.0},
+    "hard positives": {"_CORE_BEHIND": (math.inf, math.inf), "_EARLY_WORK": math.inf},
     "splits only": {"_DIVE_GAP": -1.0, "_EARLY_WORK": math.inf},
     "dives only": {"_DIVE_GAP": math.inf, "_PATIENCE": 1, "_PROGRESS": math.inf, "_ROUND": 2},
     "dives that give up": {"_DIVE_GAP": math.inf, "_DIVE_WORK": 50.0, "_ROUND": 1, "_PROGRESS": math.inf},
@@ -58,6 +59,7 @@ def tangled(seed, n_exemplars=8, n_positives=24, n_negatives=60, **options):
 def shares_are_needed(monkeypatch):
     """Problems as small as these are settled by prices alone, and what these tests are about would never be seen."""
     monkeypatch.setattr(branching, "_PLAIN_WORK", 0)
+    monkeypatch.setattr(branching, "_CORE_BEHIND", (0.0, 0.0))  # nor is there a turn for hard positives alone
 
 
 @pytest.fixture(params=WAYS)
@@ -166,6 +168,9 @@ def test_the_ways_are_what_they_are_called(way):
         assert (statistics["ascent_rounds"], statistics["dives"]) == (0, 1)
     elif way == "without shares, which gives up":
         assert min(statistics["ascent_rounds"], statistics["dives"]) > 0
+    elif way == "hard positives":
+        assert (statistics["splits"], statistics["dives"], statistics["shares"]) == (0, 0, 0)
+        assert statistics["core_bound"] > 0
     elif way == "dives that give up":
         assert min(statistics["splits"], statistics["dives"]) > 0
 

@@ -107,7 +107,8 @@ class RecallByFloors:
         """Search for the least loss if no more than `left_out` is left out."""
         ranked = replace(self.priced.ranked, left_out_budget=left_out)
         run = self._floor_run(left_out)
-        search = ExactSearch(ranked, run, self.priced.unit, self.workers, self.seed)
+        # By shares alone: their prices say something of recall, hard positives do not.
+        search = ExactSearch(ranked, run, self.priced.unit, self.workers, self.seed, by_core=False)
         levels, _ = search.search(self.found.levels)
         self.run.is_interrupted |= run.is_interrupted
         self.statistics["floors"] += 1

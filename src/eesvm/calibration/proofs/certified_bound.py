@@ -52,9 +52,11 @@ from eesvm._support.validation import InputError, check_number, row_blocks
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.detector_costs import costs_as_negatives, weights_without_price
 from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.proofs.owners import counted_weight, least_owned
 from eesvm.calibration.proofs.walk import Paid, ProofTree, Root, Shares, Values
 from eesvm.calibration.units import common_unit, quantum_of
 
+_MANY_OWNED = 200  # leaves that a positive owns: from then on they are counted by bits
 EXACT = 2.0**53  # whole numbers below it, and sums of them below it, are exact in float64
 
 
@@ -75,6 +77,9 @@ def certified_bound(problem: CalibrationProblem, certificate: Certificate, max_d
     root, tree = Root(problem, certificate, weights), ProofTree(certificate)
     paid = Paid(root)
     leaves = np.flatnonzero(certificate.split_exemplar < 0)
+    if max_detectors is None and certificate.detector_price == 0 and problem.spare_budget(certificate.min_recall) == 0:
+        leaves, owned = _without_owned(root, certificate, tree, leaves)
+        bound = min(bound, owned)
     paid_at: dict[int, int] = {}
     for leaf in tree.walk(leaves.tolist(), paid):
         paid_at[leaf] = paid.weight  # of this leaf: the walk changes it
@@ -88,6 +93,18 @@ def certified_bound(problem: CalibrationProblem, certificate: Certificate, max_d
         if Fraction(float(certificate.detector_price)) % Fraction(quantum) == 0:
             bound = _possible(bound, true_weights, certificate)
     return _as_loss(bound, quantum, true_weights)
+
+
+def _without_owned(
+    root: Root, certificate: Certificate, tree: ProofTree, leaves: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], float]:
+    """Leaves that no positive owns, and the least bound of the others; all leaves where those are few, or not alike."""
+    is_owned = certificate.shares_of[leaves] <= -2
+    is_owned &= ~root.problem.orphans()[np.where(is_owned, -2 - certificate.shares_of[leaves], 0)]
+    weight = counted_weight(root, int(is_owned.sum()), _MANY_OWNED)
+    if weight is None:
+        return leaves, math.inf
+    return leaves[~is_owned], least_owned(root, certificate, tree, leaves[is_owned].tolist(), weight)
 
 
 def _possible(bound: Fraction, weights: NDArray[np.float64], certificate: Certificate) -> Fraction:
@@ -123,6 +140,8 @@ def priced(problem: CalibrationProblem, certificate: Certificate, max_detectors:
 
 def by_set(certificate: Certificate, leaves: NDArray[np.intp]) -> Iterator[tuple[int, list[int]]]:
     """Every set that is used, and the leaves that use it; -1 for all those that use none."""
+    if len(leaves) == 0:
+        return
     sets = np.maximum(certificate.shares_of[leaves], -1)
     by_set = np.argsort(sets, kind="stable")
     used, first = np.unique(sets[by_set], return_index=True)

@@ -20,6 +20,7 @@ from eesvm._support.threads import Workers
 from eesvm.calibration.anytime import Run, relative_gap
 from eesvm.calibration.ranks import RankedProblem
 from eesvm.calibration.search.ascent import FEW_FOUND, Ascent, Evaluation, Shares
+from eesvm.calibration.search.core_search import CoreSearch
 from eesvm.calibration.search.dives import Dive
 from eesvm.calibration.search.heuristics import loss_of_levels
 from eesvm.calibration.search.neighbourhoods import NeighbourhoodSearch
@@ -40,6 +41,9 @@ _PLAIN_WORK = 1e8  # numbers looked at in a search without shares: a problem tha
 _EARLY_WORK = 1e7  # numbers that the ascent looks at before its box is searched for the first time, then twice as many
 _EARLY_DIVES = 1.0, 0.2  # of what the ascent has looked at: what a search of the root, of other boxes, may look at
 _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth first; adapts to what succeeds
+# Work of the core for each of other work, where it proves more and where less: while the root climbs, and later.
+_CORE_AHEAD, _CORE_BEHIND = (1.0, 8.0), (0.05, 0.2)
+_CORE_PACE = 5.0  # numbers that ascents look at in the time in which the core looks at a word
 _INEXACT = 1e-10  # of the loss: what is not worth looking for where weights are rounded
 
 
@@ -47,7 +51,13 @@ class ExactSearch:
     """The state of one search. Losses are those of the ranked problem."""
 
     def __init__(
-        self, ranked: RankedProblem, run: Run, unit: Fraction | None, workers: Workers, random_state: int = 0
+        self,
+        ranked: RankedProblem,
+        run: Run,
+        unit: Fraction | None,
+        workers: Workers,
+        random_state: int = 0,
+        by_core: bool = True,
     ) -> None:
         self.ranked, self.run, self.workers = ranked, run, workers
         self.random_state = random_state
@@ -62,6 +72,9 @@ class ExactSearch:
         self.statistics: dict[str, Any] = {"ascent_rounds": 0, "dives": 0, "dive_nodes": 0, "splits": 0}
         self.dive_gap = _DIVE_GAP
         self.n_idle = 0
+        self.by_core = by_core and self.must_cover_all and ranked.prices.dtype == np.uint8
+        self.core: CoreSearch | None = None
+        self.work = 0.0  # numbers that ascents and dives have looked at
         self.n_taken = 0  # boxes that are done with: what the node limit counts
 
     def search(self, start: Levels | None = None) -> tuple[Levels, str]:
@@ -80,20 +93,37 @@ class ExactSearch:
         if self._status() is None:
             self.proof.cut_off(self.loss, cheap_box(self.ranked, self.loss))
             self._push(root)
+            if self.by_core:
+                self.core = CoreSearch(self.ranked, self.proof, self.workers)
         while self.queue and self._status() is None:
             self._take(self.proof.leaves[heapq.heappop(self.queue)[1]])
             self.n_taken += 1
             self._record()
+            self._turn_to_core(False)
+        status = self._status() or "optimal"
+        self._take_better_proof()
         self.statistics["leaves"] = len(self.proof.leaves)
         self.statistics["shares"] = sum(len(shares.quanta) for shares, _ in self.proof.share_sets())
-        return self.levels, self._status() or "optimal"
+        return self.levels, status
+
+    def _take_better_proof(self) -> None:
+        """The proof by hard positives replaces that by shares, if it proves more."""
+        if self.core is None:
+            return
+        self.statistics |= {"core": len(self.core.core), "core_bound": self.core.bound, "core_nodes": self.core.n_nodes}
+        if self.core.bound > self.proof.bound():
+            self.proof = self.core.proof()  # type: ignore[assignment]  # what is asked of it now, both can do
 
     def _status(self) -> str | None:
         return self.run.stop_reason()
 
     def _record(self) -> None:
-        n_nodes = len(self.proof.splits) + self._n_dive_nodes()
-        self.run.record(self.loss, min(self.loss, self.proof.bound()), n_nodes, n_limited=self.n_taken)
+        n_nodes = len(self.proof.splits) + self._n_dive_nodes() + (self.core.n_nodes if self.core else 0)
+        self.run.record(self.loss, min(self.loss, self._bound()), n_nodes, n_limited=self.n_taken)
+
+    def _bound(self) -> float:
+        """What shares prove, or the core, if that is more."""
+        return max(self.proof.bound(), self.core.bound if self.core else 0)
 
     def _n_dive_nodes(self) -> int:
         return int(self.statistics["dive_nodes"])
@@ -138,7 +168,7 @@ class ExactSearch:
         """Moves until the next round: more where the gap is wide, fewer where walkers have long found nothing."""
         if self.n_idle >= _IDLE_ROUNDS:
             return _FEW_MOVES
-        return _MANY_MOVES if relative_gap(self.loss, self.proof.bound()) > _WIDE_GAP else _MOVES
+        return _MANY_MOVES if relative_gap(self.loss, self._bound()) > _WIDE_GAP else _MOVES
 
     def _adopt(self, levels: Levels) -> None:
         """Take over a solution if it is better than the best so far."""
@@ -214,6 +244,7 @@ class ExactSearch:
         while True:
             ascent.iterate(n_iterations, self.run.is_out_of_time)
             work += n_iterations * ascent.work
+            self.work += n_iterations * ascent.work
             evaluation = ascent.evaluate()
             value, price = self._value(ascent.problem, evaluation)
             self.statistics["ascent_rounds"] += 1
@@ -235,6 +266,7 @@ class ExactSearch:
             if self._is_closed(leaf.bound) or self._status() is not None:
                 break
             self._walk(self._n_moves())
+            self._turn_to_core(is_root)
             if self._is_closed(leaf.bound) or self._status() is not None:
                 break
             lag, enough = 1, _PROGRESS * (self.loss - paid - best[0])
@@ -255,6 +287,21 @@ class ExactSearch:
         ascent.go_back()
         leaf.shares, leaf.price, leaf.owner = ascent.shares(best[1]), best[2], -1
         return best[1]
+
+    def _turn_to_core(self, is_root: bool) -> None:
+        """Let the search of a few hard positives catch up: it gets more of the time where it proves more."""
+        core = self.core
+        while core is not None and not core.is_over and self._status() is None:
+            is_ahead = core.bound > self.proof.bound()
+            share = (_CORE_AHEAD if is_ahead else _CORE_BEHIND)[not is_root]
+            if _CORE_PACE * core.work >= share * self.work:
+                break
+            levels = core.step(self.loss)
+            if levels is not None:
+                self._adopt(levels)
+            if is_ahead:
+                self._walk(_FEW_MOVES)
+            self._record()
 
     def _shares_of(self, owner: int) -> Shares:
         """All prices that may matter to one positive, given to it."""
@@ -335,6 +382,7 @@ class ExactSearch:
         # Losses in whole quanta are rounded down, so one that is better by a margin may look less so.
         margin = self._margin() / self.quantum - self.blur
         is_finished, found, levels, n_nodes = dive.search(best, margin, budget)
+        self.work += budget
         self.statistics["dives"] += 1
         self.statistics["dive_nodes"] += n_nodes
         if found < best:

@@ -84,7 +84,7 @@ class Proof:
         n_nodes = len(self.splits)
         exemplar, score = np.full(n_nodes, -1, dtype=np.int32), np.zeros(n_nodes)
         open_child, shut_child, shares_of = (np.full(n_nodes, -1, dtype=np.int32) for _ in range(3))
-        highest_score = _ScoresOfLevels(problem, ranked)
+        highest_score = ScoresOfLevels(problem, ranked)
         for node, split in enumerate(self.splits):
             if split is not None:
                 exemplar[node], open_child[node], shut_child[node] = split[0], split[2], split[3]
@@ -101,7 +101,7 @@ class Proof:
         return Certificate(
             min_recall=min_recall,
             cutoff=self.cutoff + ranked.fixed_loss,
-            ceiling=self._ceiling(problem, ranked),
+            ceiling=ceiling_of(problem, ranked, self.cutoff, self.highest),
             split_exemplar=exemplar,
             split_score=score,
             open_child=open_child,
@@ -118,28 +118,31 @@ class Proof:
             weight_cap=ranked.cap,
         )
 
-    def _ceiling(self, problem: CalibrationProblem, ranked: RankedProblem) -> FloatArray:
-        """(E,) the highest score among the pairs that the cutoff has put outside the box of the root.
-
-        Pairs that ranking has left out as useless are among them; pairs that the problem forbids are not.
-        """
-        ceiling = np.full(ranked.n_exemplars, -np.inf, dtype=problem.positive_scores.dtype)
-        if self.cutoff < math.inf:
-            for j in range(ranked.n_exemplars):
-                scores = problem.positive_scores[:, j]
-                is_dead = (ranked.delta[:, j] > self.highest[j]) & (scores > problem.lower_thresholds[j])
-                if problem.forbidden is not None:
-                    is_dead &= ~problem.forbidden[:, j]
-                ceiling[j] = scores[is_dead].max(initial=-np.inf)
-        return ceiling
-
     def cut_off(self, cutoff: float, box: Box) -> None:
         """Narrow the root, which must be a leaf, to the levels that cost less than a known solution."""
         self.cutoff, self.highest = cutoff, box.highest
         self.leaves[0].box = box
 
 
-class _ScoresOfLevels:
+def ceiling_of(
+    problem: CalibrationProblem, ranked: RankedProblem, cutoff: float, highest: NDArray[np.int32]
+) -> FloatArray:
+    """(E,) the highest score among the pairs that a cutoff has put above the `highest` levels.
+
+    Pairs that ranking has left out as useless are among them; pairs that the problem forbids are not.
+    """
+    ceiling = np.full(ranked.n_exemplars, -np.inf, dtype=problem.positive_scores.dtype)
+    if cutoff < math.inf:
+        for j in range(ranked.n_exemplars):
+            scores = problem.positive_scores[:, j]
+            is_dead = (ranked.delta[:, j] > highest[j]) & (scores > problem.lower_thresholds[j])
+            if problem.forbidden is not None:
+                is_dead &= ~problem.forbidden[:, j]
+            ceiling[j] = scores[is_dead].max(initial=-np.inf)
+    return ceiling
+
+
+class ScoresOfLevels:
     """The highest score of a positive that has a given level under an exemplar: what a split looks like in scores."""
 
     def __init__(self, problem: CalibrationProblem, ranked: RankedProblem) -> None:

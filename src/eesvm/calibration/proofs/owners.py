@@ -1,0 +1,128 @@
+"""The bounds of leaves at which one positive owns everything, many of them in little time.
+
+In: what `certified_bound` knows at the root of a proof, and its tree. Out: the least bound of such leaves, in quanta,
+where all positives must be covered and all negatives that are not paid at the root weigh the same. A proof by hard
+positives has them by the hundred thousand, so negatives are held as bits, and what comes along with a positive is
+counted instead of added up. It is the number that `certified_bound` finds without it; the words are explained there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.proofs.walk import ProofTree, Root, Step
+
+_KEPT_BYTES = 1 << 28  # of bits of positives, and again of splits, that are kept at a time
+_ONES = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
+
+Bits = NDArray[np.uint64]
+
+
+def counted_weight(root: Root, leaves: int, least: int) -> float | None:
+    """What every negative weighs that is not paid at the root, if that is the same for all and it is worth counting."""
+    weights = root.weights[~root.is_paid]
+    if leaves < least or len(weights) == 0 or weights[0] == 0 or (weights != weights[0]).any():
+        return None
+    return float(weights[0])
+
+
+def least_owned(root: Root, certificate: Certificate, tree: ProofTree, leaves: Sequence[int], weight: float) -> float:
+    """The least of the bounds of `leaves`, each owned by a positive; inf where none holds a solution."""
+    owner = {leaf: -2 - int(certificate.shares_of[leaf]) for leaf in leaves}
+    bits_of = _Bits(root)
+    owners = sorted(set(owner.values()))
+    at_a_time = max(1, _KEPT_BYTES // max(1, bits_of.bytes_of_positive))
+    least = math.inf
+    for start in range(0, len(owners), at_a_time):
+        some = set(owners[start : start + at_a_time])
+        tables = {p: bits_of.positive(p) for p in some}
+        way = _Way(root, certificate, bits_of)
+        for leaf in tree.walk([leaf for leaf in leaves if owner[leaf] in some], way):
+            least = min(least, way.bound(owner[leaf], tables[owner[leaf]], weight))
+    return least
+
+
+class _Bits:
+    """Sets of negatives that are not paid at the root, a bit each."""
+
+    def __init__(self, root: Root) -> None:
+        self.root = root
+        self.is_open = ~root.is_paid
+        self.n_words = -(-len(self.is_open) // 64)
+        self.bytes_of_positive = 8 * self.n_words * root.problem.n_exemplars
+        self._splits: OrderedDict[tuple[int, float], Bits] = OrderedDict()
+
+    def packed(self, is_in: NDArray[np.bool_]) -> Bits:
+        """(W,) of a mask (N,)."""
+        padded = np.zeros(64 * self.n_words, dtype=bool)
+        padded[: len(is_in)] = is_in & self.is_open
+        return np.packbits(padded, bitorder="little").view(np.uint64)
+
+    def positive(self, p: int) -> Bits:
+        """(E, W) the negatives that come along with p under each exemplar."""
+        scores = self.root.problem.positive_scores[p]
+        return np.stack([self.packed(self.root.negatives.column(j) >= scores[j]) for j in range(len(scores))])
+
+    def split(self, j: int, score: float) -> Bits:
+        """(W,) the negatives that exemplar j accepts once `score` is opened."""
+        key = (j, score)
+        if key not in self._splits:
+            self._splits[key] = self.packed(self.root.negatives.column(j) >= score)
+            if len(self._splits) * 8 * self.n_words > _KEPT_BYTES:
+                self._splits.popitem(last=False)
+        return self._splits[key]
+
+
+class _Way:
+    """What is paid, opened and shut on the way to a leaf."""
+
+    def __init__(self, root: Root, certificate: Certificate, bits_of: _Bits) -> None:
+        problem = root.problem
+        self.root, self.bits_of = root, bits_of
+        self.paid = np.zeros(bits_of.n_words, dtype=np.uint64)
+        self.at_root = int(root.weights[root.is_paid].sum())
+        self.opened = np.full(problem.n_exemplars, np.inf)
+        self.shut = np.maximum(problem.lower_thresholds, certificate.ceiling).astype(np.float64)
+        self._trail: list[tuple[Any, ...]] = []
+
+    def enter(self, step: Step) -> None:
+        self._trail.append((self.paid, self.opened, self.shut))
+        if step.opened:
+            self.paid, self.opened = self.paid.copy(), self.opened.copy()
+        for j, score in step.opened.items():
+            self.paid |= self.bits_of.split(j, score)
+            self.opened[j] = min(self.opened[j], score)
+        if step.shut:
+            self.shut = self.shut.copy()
+        for j, score in step.shut.items():
+            self.shut[j] = max(self.shut[j], score)
+
+    def leave(self) -> None:
+        self.paid, self.opened, self.shut = self._trail.pop()
+
+    def bound(self, p: int, bits: Bits, weight: float) -> float:
+        """What is paid here, and the least that covering p adds; inf where nobody can."""
+        problem = self.root.problem
+        scores = problem.positive_scores[p]
+        may = np.ones(len(scores), dtype=bool) if problem.forbidden is None else ~problem.forbidden[p]
+        paid = self.at_root + weight * float(_count(self.paid[None])[0])
+        if self.root.is_covered[p] or (may & (scores >= self.opened)).any():
+            return paid
+        alive = np.flatnonzero(may & (scores > self.shut))
+        if len(alive) == 0:
+            return math.inf
+        return paid + weight * float(_count(bits[alive] & ~self.paid).min())
+
+
+def _count(bits: Bits) -> NDArray[np.int64]:
+    """(n,) ones in each row."""
+    if hasattr(np, "bitwise_count"):  # numpy 2
+        return np.asarray(np.bitwise_count(bits).sum(axis=1, dtype=np.int64))
+    return np.asarray(_ONES[bits.view(np.uint8)].sum(axis=1, dtype=np.int64))

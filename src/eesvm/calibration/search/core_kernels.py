@@ -1,0 +1,263 @@
+"""Compiled depth-first search that covers a few hard positives, with sets of negatives held as bits.
+
+A node has accepted some negatives; `free` has a bit for each of the others. Covering positive p by exemplar j costs the
+free bits of B_j(p), which a processor counts 64 at a time. Below a node there is a solution for less than `target` only
+if every positive has an exemplar that it can afford, so a positive without one closes the node. Else one positive is
+chosen and covered by each exemplar in turn, the cheapest first; those before are forbidden, so that no solution is met
+twice.
+
+Which positive: if the nodes below grow by a factor e for every so many negatives that are left to spend, a positive has
+about the sum of exp(-scale * cost) over its exemplars below it, and the one with the least sum is taken. A pair that
+costs too much at a node does so in all nodes below: what is accepted there takes as much from what may be spent as it
+takes from the cost, or more.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic
+
+from eesvm._support.compile import inner, kernel
+from eesvm._support.sorting import copy_into, put_in_order, stable_order
+
+FINISHED, OUT_OF_BUDGET, COVERED = 0, 1, 2
+_STRIDE = 64  # words counted between two looks at the limit
+_CANDIDATES = 16  # positives that are weighed at a node
+
+# The core: bits of B_j(p) and how many there are, 0 where j can not cover p. (K, E, W) (K, E)
+Core = namedtuple("Core", "bits reach")
+# What is known on the way down, a row for each depth. (D, W) (D, E) (D, K) (D, K) (D, K, E) (D,)
+Frames = namedtuple("Frames", "free highest is_covered rating is_alive paid")
+
+
+@intrinsic
+def _n_ones(typing_context: Any, word: Any) -> Any:
+    """How many bits of a uint64 are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.uint64(types.uint64), generate
+
+
+@kernel()
+def fill_bits(order: Any, number: Any, reach: Any, bits: Any) -> None:
+    """bits[j] (W,), all zero, get a one for each of the first reach[j] negatives of exemplar j, by their numbers."""
+    for j in range(len(reach)):
+        for k in range(reach[j]):
+            n = number[order[j, k]]
+            bits[j, n >> 6] |= np.uint64(1) << np.uint64(n & 63)
+
+
+@kernel()
+def look_at(order: Any, number: Any, delta: Any, highest: Any, free: Any, levels: Any, least: Any) -> None:
+    """What follows from the negatives that are not free: the level of each exemplar, what each positive still costs.
+
+    levels[j] is how many negatives of j come before its first free one; least[p] the cost of the cheapest exemplar.
+    """
+    missing = np.empty(order.shape[1] + 1, dtype=np.int32)
+    for j in range(len(order)):
+        missing[0] = 0
+        for k in range(highest[j]):
+            n = number[order[j, k]]
+            is_free = (free[n >> 6] >> np.uint64(n & 63)) & np.uint64(1)
+            missing[k + 1] = missing[k] + np.int32(is_free)
+        level = 0
+        while level < highest[j] and missing[level + 1] == 0:
+            level += 1
+        levels[j] = level
+        for p in range(len(delta)):
+            if delta[p, j] <= highest[j]:
+                least[p] = min(least[p], missing[delta[p, j]])
+
+
+@inner()
+def _count(bits: Any, free: Any, stop: Any) -> Any:
+    """How many bits are free; counting ends once it is `stop` or more."""
+    n, start = 0, 0
+    while start < len(bits) and n < stop:
+        end = min(start + _STRIDE, len(bits))
+        part: Any = np.uint64(0)
+        for w in range(start, end):
+            part += _n_ones(bits[w] & free[w])  # type: ignore[call-arg]
+        n += int(part)
+        start = end
+    return n
+
+
+@inner()
+def _weigh(core: Any, frames: Any, depth: Any, p: Any, target: Any, scale: Any, cost: Any) -> Any:
+    """cost[j] of the exemplars that p can afford: (the least, how many, their sum of exp(-scale * cost))."""
+    most = target - frames.paid[depth]
+    free, highest, is_alive = frames.free[depth], frames.highest[depth], frames.is_alive[depth, p]
+    least, n_alive, total = most, 0, 0.0
+    for j in range(len(highest)):
+        if not is_alive[j]:
+            continue
+        cost[j] = most
+        if core.reach[p, j] <= highest[j]:
+            cost[j] = _count(core.bits[p, j], free, most)
+        if cost[j] >= most:
+            is_alive[j] = False
+            continue
+        least, n_alive = min(least, cost[j]), n_alive + 1
+        total += np.exp(-scale * cost[j])
+    return least, n_alive, total
+
+
+@inner()
+def _choose(core: Any, frames: Any, depth: Any, target: Any, scale: Any, seen: Any, cost: Any, costs: Any) -> Any:
+    """(the positive to branch on, -1 where all are covered; exemplars that it can afford; words looked at).
+
+    `costs` receives what they cost.
+    """
+    n_words = frames.free.shape[1]
+    seen[:] = False
+    best, best_n, best_total, n_seen, work = -1, 0, np.inf, 0, 0
+    while n_seen < _CANDIDATES or depth == 0:  # the first node rates all
+        p = -1
+        for q in range(len(seen)):
+            if seen[q] or frames.is_covered[depth, q]:
+                continue
+            if p < 0 or frames.rating[depth, q] < frames.rating[depth, p]:
+                p = q
+        if p < 0:
+            break
+        seen[p] = True
+        least, n_alive, total = _weigh(core, frames, depth, p, target, scale, cost)
+        work += n_alive * n_words
+        frames.rating[depth, p] = total
+        if n_alive == 0:
+            return p, 0, work
+        if least == 0:  # it comes for nothing: no choice
+            frames.is_covered[depth, p] = True
+            continue
+        n_seen += 1
+        if best < 0 or total < best_total:
+            best, best_n, best_total = p, n_alive, total
+            copy_into(costs, cost)
+        if n_alive == 1:
+            break
+    return best, best_n, work
+
+
+@inner()
+def _children(is_alive: Any, costs: Any, child: Any) -> None:
+    """The exemplars that are alive, cheapest first."""
+    n = 0
+    key = np.empty(len(costs), dtype=np.int64)
+    for j in range(len(costs)):
+        if is_alive[j]:
+            child[n], key[n] = j, costs[j]
+            n += 1
+    put_in_order(child, stable_order(key[:n]))
+
+
+@inner()
+def _go_down(core: Any, frames: Any, depth: Any, p: Any, j: Any, cost: Any) -> None:
+    """The node below, in which exemplar j covers p."""
+    free, bits, below = frames.free[depth], core.bits[p, j], frames.free[depth + 1]
+    for w in range(len(free)):
+        below[w] = free[w] & ~bits[w]
+    copy_into(frames.highest[depth + 1], frames.highest[depth])
+    copy_into(frames.rating[depth + 1], frames.rating[depth])
+    for q in range(len(core.reach)):
+        is_covered = frames.is_covered[depth, q] or 0 < core.reach[q, j] <= core.reach[p, j]
+        frames.is_covered[depth + 1, q] = is_covered
+        if not is_covered:
+            copy_into(frames.is_alive[depth + 1, q], frames.is_alive[depth, q])
+    frames.paid[depth + 1] = frames.paid[depth] + cost
+
+
+@inner()
+def _enter_root(core: Any, frames: Any, lowest: Any, highest: Any) -> None:
+    """The first frame: levels from `lowest` to `highest`, whose free bits are given."""
+    copy_into(frames.highest[0], highest)
+    for q in range(len(core.reach)):
+        frames.is_covered[0, q], frames.rating[0, q] = False, -1.0
+        for j in range(len(lowest)):
+            reach = core.reach[q, j]
+            frames.is_alive[0, q, j] = 0 < reach <= highest[j]
+            if 0 < reach <= lowest[j]:
+                frames.is_covered[0, q] = True
+
+
+@kernel()
+def search(
+    core: Any, frames: Any, lowest: Any, highest: Any, target: Any, scale: Any, budget: Any, story: Any, first: Any
+) -> Any:
+    """Show that no levels in a box cover the core for less than `target`: (outcome, depth, nodes, events, words).
+
+    The first frame holds the free bits and what is paid. `story` (n,) tells what was done, as `unfold` reads it. The
+    search ends early where it has looked at more than `budget` words or the story is full, and where the core is
+    covered for less: frame `depth` has the bits then. `first` (E + 1,) receives the exemplars of the positive that was
+    chosen first, -1 after the last, and behind them the positive itself.
+    """
+    n_exemplars = len(lowest)
+    most = len(frames.paid)
+    child, costs = np.empty((most, n_exemplars), dtype=np.int32), np.empty((most, n_exemplars), dtype=np.int64)
+    cost, seen = np.zeros(n_exemplars, dtype=np.int64), np.zeros(len(core.reach), dtype=np.bool_)
+    positive, n_children = np.zeros(most, dtype=np.int64), np.zeros(most, dtype=np.int64)
+    next_child = np.zeros(most, dtype=np.int64)
+    _enter_root(core, frames, lowest, highest)
+    depth, n_nodes, n_events, work, is_new = 0, 0, 0, 0, True
+    while depth >= 0:
+        if is_new:
+            n_nodes += 1
+            if work > budget or n_events + depth + 2 > len(story):  # every node above may end without another look
+                return OUT_OF_BUDGET, depth, n_nodes, n_events, work
+            p, n, done = _choose(core, frames, depth, target, scale, seen, cost, costs[depth])
+            work += done + n_exemplars
+            if p < 0:
+                return COVERED, depth, n_nodes, n_events, work
+            positive[depth], n_children[depth], next_child[depth] = p, n, 0
+            if n > 0:
+                _children(frames.is_alive[depth, p], costs[depth], child[depth])
+            if depth == 0:
+                first[:] = -1
+                for k in range(n):
+                    first[k] = child[0, k]
+                first[n_exemplars] = p
+            is_new = False
+        p, k = positive[depth], next_child[depth]
+        if k > 0:
+            j = child[depth, k - 1]
+            frames.highest[depth, j] = min(frames.highest[depth, j], core.reach[p, j] - 1)
+        if k == n_children[depth]:
+            story[n_events] = p << 16
+            n_events, depth = n_events + 1, depth - 1
+            continue
+        j = child[depth, k]
+        next_child[depth] = k + 1
+        story[n_events] = (p << 16) + j + 1
+        n_events += 1
+        _go_down(core, frames, depth, p, j, costs[depth, j])
+        depth, is_new = depth + 1, True
+    return FINISHED, depth, n_nodes, n_events, work
+
+
+@kernel()
+def unfold(story: Any, positive: Any, exemplar: Any, open_child: Any, shut_child: Any) -> None:
+    """A story as a binary tree: all arrays have an entry for each node, in the order in which they are met.
+
+    An event is positive * 2^16 + exemplar + 1 where a node covers a positive by an exemplar, after which it tells what
+    is below, then goes on with the node without that exemplar; and positive * 2^16 where the positive closes it.
+    """
+    waiting = np.empty(len(story) + 1, dtype=np.int64)
+    node, n_nodes, n_waiting = 0, 1, 0
+    for k in range(len(story)):
+        event = np.int64(story[k])
+        j = (event & 0xFFFF) - 1
+        positive[node], exemplar[node] = event >> 16, j
+        open_child[node], shut_child[node] = -1, -1
+        if j >= 0:
+            open_child[node], shut_child[node] = n_nodes, n_nodes + 1
+            waiting[n_waiting] = n_nodes + 1
+            node, n_nodes, n_waiting = n_nodes, n_nodes + 2, n_waiting + 1
+        elif n_waiting > 0:
+            n_waiting -= 1
+            node = waiting[n_waiting]

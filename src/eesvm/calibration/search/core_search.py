@@ -1,0 +1,232 @@
+"""Bounds from a few hard positives: whatever covers these alone costs nearly as much as what covers all.
+
+In: a `RankedProblem` in which all negatives cost 1 and all positives must be covered, and the loss of a known solution.
+Out: a bound that rises with every target that is reached, with a `CoreProof` of it, and better solutions where some
+turn up. Dense tables have thousands of positives, and a few dozen of them, the *core*, decide most of the loss. To show
+that no solution costs less than a target, it is enough that none covers the core for less: `core_kernels` searches that
+depth first. Targets come closer and closer to the known loss; what exceeds its budget is split and searched in parts.
+
+The core grows where it proves too little: when all of it is covered for less than the target, the positive that is
+then the dearest of those uncovered joins it. If there is none, a better solution is found.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._support.threads import Workers
+from eesvm.calibration.ranks import RankedProblem
+from eesvm.calibration.search import core_kernels as kernels
+from eesvm.calibration.search.core_proof import CoreProof
+from eesvm.calibration.search.proof import Proof
+from eesvm.calibration.search.reduce import Levels
+
+_NEARER = 0.25  # of what is left to the known loss: the next target
+_AT_ONCE = 0.004  # of the loss: what is left to the last target
+_GROWTH = 14.0  # nodes below grow by a factor e for every 1/14 of the target that is left to spend
+_BUDGET = 2e8  # words looked at in a part before it is split
+_STORY = 60_000  # events of a part
+_BATCH = 8  # parts that are searched side by side, whatever the number of threads
+_FIRST_ROOM, _MOST_BYTES = 32, 2**30  # positives of the core at first, and memory of their bits at most
+_MOST_EVENTS = 8_000_000  # of all parts: what a certificate can hold
+_MOST_POSITIVES, _MOST_EXEMPLARS = 2**16 - 1, 2**16 - 2  # that an event can name
+
+Story = NDArray[np.uint32]
+
+
+@dataclass(eq=False)
+class Part:
+    """A box of levels to search, with the story that proves the target for it, or with parts of its own."""
+
+    lowest: Levels
+    highest: Levels
+    story: Story | None = None  # of a finished search
+    positive: int = -1  # of the core, by whose exemplars it was split
+    exemplars: tuple[int, ...] = ()
+    parts: list[Part] = field(default_factory=list)  # one for each exemplar
+
+
+class CoreSearch:
+    """A search that takes one step at a time."""
+
+    def __init__(self, ranked: RankedProblem, proof: Proof, workers: Workers) -> None:
+        self.ranked, self.workers = ranked, workers
+        self.highest = np.minimum(proof.highest, ranked.order.shape[1]).astype(np.int32)
+        self.cutoff = proof.cutoff
+        n_exemplars = ranked.n_exemplars
+        self.n_words = -(-len(ranked.prices) // 64)
+        self.core: list[int] = []
+        self.bits = np.zeros((0, n_exemplars, self.n_words), dtype=np.uint64)
+        self.reach = np.zeros((0, n_exemplars), dtype=np.int32)
+        self.proved: Part | None = None  # of the last target that was reached
+        self.pending: list[Part] = []
+        self.bound, self.target = 0, 0
+        self.work, self.n_nodes = 0.0, 0
+        self.is_over = n_exemplars > _MOST_EXEMPLARS
+
+    def step(self, loss: float) -> Levels | None:
+        """Search some parts; returns the levels of a better solution than `loss`, where one is found."""
+        if not self.core:
+            self._begin()
+        if not self.pending:
+            self._aim(int(loss))
+        self.target = min(self.target, int(loss))
+        batch, self.pending = self.pending[-_BATCH:], self.pending[:-_BATCH]
+        outcomes: list[_Outcome | None] = [None] * len(batch)
+
+        def work(first: int, last: int) -> None:
+            for k in range(first, last):
+                outcomes[k] = self._search(batch[k])
+
+        self.workers.chunks(work, len(batch), 1)
+        better: Levels | None = None
+        for part, outcome in zip(batch, outcomes, strict=True):
+            assert outcome is not None
+            levels = self._take_in(part, outcome)
+            better = levels if levels is not None else better
+        if not self.pending and not self.is_over:
+            self.bound, self.proved = max(self.bound, self.target), self.root
+            self.is_over = self.bound >= loss or _n_events(self.root) > _MOST_EVENTS
+        return better
+
+    def proof(self) -> CoreProof:
+        """The proof of the bound, once there is one."""
+        assert self.proved is not None
+        return CoreProof(_told(self.proved), np.array(self.core), self.reach, self.bound, self.cutoff, self.highest)
+
+    def _begin(self) -> None:
+        """Number the negatives so that those come first which exemplars meet early: counting ends sooner."""
+        ranked = self.ranked
+        place = np.zeros(len(ranked.prices))
+        for row in ranked.order:  # which may leave out those that come last
+            place[row] += np.arange(-len(row), 0)
+        self.number = np.empty(len(place), dtype=np.int32)
+        self.number[np.argsort(place, kind="stable")] = np.arange(len(place))
+        self._add(int(ranked.coverable[ranked.difficulty[ranked.coverable].argmax()]))
+
+    def _aim(self, loss: int) -> None:
+        left = loss - self.bound
+        self.target = self.bound + max(1, math.ceil(_NEARER * left))
+        if loss - self.target < _AT_ONCE * loss:
+            self.target = loss
+        # From the beginning: what was too dear to be looked at may be affordable now.
+        self.root = Part(np.zeros_like(self.highest), self.highest)
+        self.pending = [self.root]
+
+    def _add(self, p: int) -> None:
+        """Let positive p join the core."""
+        n_exemplars = self.ranked.n_exemplars
+        if len(self.core) == len(self.bits):
+            room = max(_FIRST_ROOM, 2 * len(self.bits))
+            room = min(room, _MOST_BYTES // (8 * n_exemplars * self.n_words), _MOST_POSITIVES)
+            if room <= len(self.core):
+                self.is_over = True
+                return
+            bits = np.zeros((room, n_exemplars, self.n_words), dtype=np.uint64)
+            bits[: len(self.core)] = self.bits
+            self.bits = bits
+        delta = self.ranked.delta[p]
+        reach = np.where(delta <= self.highest, delta, 0).astype(np.int32)
+        kernels.fill_bits(self.ranked.order, self.number, reach, self.bits[len(self.core)])
+        self.reach = np.vstack([self.reach, reach])
+        self.core.append(p)
+
+    def _search(self, part: Part) -> _Outcome:
+        n_core, n_exemplars = len(self.core), self.ranked.n_exemplars
+        core = kernels.Core(self.bits[:n_core], self.reach)
+        depths = n_core + 2
+        frames = kernels.Frames(
+            np.empty((depths, self.n_words), dtype=np.uint64),
+            np.empty((depths, n_exemplars), dtype=np.int32),
+            np.empty((depths, n_core), dtype=np.bool_),
+            np.empty((depths, n_core)),
+            np.empty((depths, n_core, n_exemplars), dtype=np.bool_),
+            np.empty(depths, dtype=np.int64),
+        )
+        frames.free[0], frames.paid[0] = self._free(part.lowest)
+        story, first = np.empty(_STORY, dtype=np.uint32), np.empty(n_exemplars + 1, dtype=np.int32)
+        found = kernels.search(
+            core, frames, part.lowest, part.highest, self.target, _GROWTH / self.target, _BUDGET, story, first
+        )
+        outcome, depth, n_nodes, n_events, work = (int(number) for number in found)
+        free = frames.free[depth].copy() if outcome == kernels.COVERED else None
+        return _Outcome(outcome, n_nodes, work, story[:n_events].copy(), first, free)
+
+    def _free(self, lowest: Levels) -> tuple[NDArray[np.uint64], int]:
+        """Bits of what the lowest levels do not accept, and how many others there are."""
+        n_negatives = len(self.ranked.prices)
+        is_free = np.zeros(64 * self.n_words, dtype=bool)
+        is_free[:n_negatives] = True
+        for j in np.flatnonzero(lowest):
+            is_free[self.number[self.ranked.order[j, : lowest[j]]]] = False
+        return np.packbits(is_free, bitorder="little").view(np.uint64), n_negatives - int(is_free.sum())
+
+    def _take_in(self, part: Part, outcome: _Outcome) -> Levels | None:
+        self.work += outcome.work
+        self.n_nodes += outcome.n_nodes
+        if outcome.free is not None:
+            self.pending.append(part)
+            return self._extend(outcome.free)
+        if outcome.outcome == kernels.FINISHED:
+            part.story = outcome.story
+        else:
+            self._split(part, outcome.first)
+        return None
+
+    def _extend(self, free: NDArray[np.uint64]) -> Levels | None:
+        """The core is covered for less than the target: what this does not cover joins it, or all is covered."""
+        ranked = self.ranked
+        levels, least = np.zeros(ranked.n_exemplars, dtype=np.int32), np.full(len(ranked.delta), 2**30, dtype=np.int32)
+        self.work += ranked.order.size
+        kernels.look_at(ranked.order, self.number, ranked.delta, self.highest, free, levels, least)
+        dearest = int(ranked.coverable[least[ranked.coverable].argmax()])
+        if least[dearest] == 0:
+            return levels
+        if dearest not in self.core:  # another part may have brought it in
+            self._add(dearest)
+        return None
+
+    def _split(self, part: Part, first: NDArray[np.int32]) -> None:
+        """One part for each exemplar of the positive that was chosen first, in which those before are forbidden."""
+        part.positive = int(first[-1])
+        part.exemplars = tuple(int(j) for j in first[:-1] if j >= 0)
+        part.parts, highest = [], part.highest
+        for j in part.exemplars:
+            lowest, level = part.lowest.copy(), self.reach[part.positive, j]
+            lowest[j] = level
+            part.parts.append(Part(lowest, highest))
+            highest = highest.copy()
+            highest[j] = min(highest[j], level - 1)
+        self.pending += reversed(part.parts)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of a part."""
+
+    outcome: int
+    n_nodes: int
+    work: int
+    story: Story
+    first: NDArray[np.int32]
+    free: NDArray[np.uint64] | None  # bits of what is not accepted where the core is covered
+
+
+def _n_events(part: Part) -> int:
+    own = 0 if part.story is None else len(part.story)
+    return own + sum(_n_events(below) for below in part.parts)
+
+
+def _told(part: Part) -> Story:
+    """The story of all parts together."""
+    if part.story is not None:
+        return part.story
+    told = [
+        np.append(np.uint32((part.positive << 16) + j + 1), _told(below))
+        for j, below in zip(part.exemplars, part.parts, strict=True)
+    ]
+    return np.concatenate([*told, np.array([part.positive << 16], dtype=np.uint32)]).astype(np.uint32)

@@ -1,0 +1,208 @@
+"""Bounds from a few hard positives: against brute force, and their certificates by both ways of checking them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+
+from eesvm import CalibrationProblem, InputError, solve, verify
+from eesvm._support.threads import Workers, workers
+from eesvm.calibration import ranks
+from eesvm.calibration.proofs import certified_bound as checker
+from eesvm.calibration.ranks import FORBIDDEN, rank
+from eesvm.calibration.search import branching, core_search
+from eesvm.calibration.search import core_kernels as kernels
+from eesvm.calibration.search.core_search import CoreSearch
+from eesvm.calibration.search.heuristics import loss_of_levels
+from eesvm.calibration.search.neighbourhoods import NeighbourhoodSearch
+from eesvm.calibration.search.proof import Proof
+from eesvm.calibration.search.reduce import cheap_box
+from helpers import reference
+from helpers.examples import many
+from helpers.strategies import problems
+
+
+def random_problem(seed, n_exemplars=12, n_positives=60, n_negatives=150, forbidden=0.2):
+    rng = np.random.default_rng(seed)
+    hidden = rng.normal(size=(n_positives + n_negatives, 6))
+    scores = hidden @ rng.normal(size=(6, n_exemplars)) + rng.normal(size=(n_positives + n_negatives, n_exemplars))
+    return CalibrationProblem(
+        np.round(scores[:n_positives] + 0.5, 1),
+        np.round(scores[n_positives:], 1),
+        forbidden=rng.random((n_positives, n_exemplars)) < forbidden,
+    )
+
+
+def searched(problem, threads, most_steps=10_000):
+    """A core search to its end: (search, the best loss that it and a greedy start know of)."""
+    ranked = rank(problem)
+    loss = NeighbourhoodSearch(ranked, None, 0).best_loss
+    search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), threads)
+    for _ in range(most_steps):
+        if search.is_over or search.bound >= loss:
+            return search, loss, ranked
+        levels = search.step(loss)
+        if levels is not None:
+            covered = ((ranked.delta <= levels) & (ranked.delta != FORBIDDEN)).any(axis=1)
+            assert covered[ranked.coverable].all()
+            assert loss_of_levels(ranked, levels) < loss
+            loss = loss_of_levels(ranked, levels)
+    raise AssertionError("the search did not end")
+
+
+def certificate_of(search, problem, ranked):
+    return search.proof().certificate(problem, ranked, 1.0, ranked.quantum)
+
+
+@settings(max_examples=many(400), deadline=None)
+@given(problems(weights=False, bounds=True))
+def test_it_ends_at_the_optimum_with_a_proof(problem):
+    try:
+        ranked = rank(problem)
+    except InputError:
+        assume(False)
+    assume(len(ranked.coverable) > 0 and ranked.difficulty[ranked.coverable].max() > 0)
+    search, loss, ranked = searched(problem, Workers(1))
+    optimum = reference.brute_force(problem)
+    assert search.bound == loss == optimum - ranked.fixed_loss
+    assert checker.certified_bound(problem, certificate_of(search, problem, ranked)) == optimum
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_parts_and_a_growing_core_end_at_the_same_bound(seed, monkeypatch):
+    problem = random_problem(seed)
+    whole, loss, _ = searched(problem, Workers(1))
+    monkeypatch.setattr(core_search, "_BUDGET", 40.0)
+    monkeypatch.setattr(core_search, "_FIRST_ROOM", 1)
+    parts, same_loss, ranked = searched(problem, Workers(1))
+    assert parts.root.exemplars, "nothing was split, so nothing is shown"
+    assert (parts.bound, same_loss) == (whole.bound, loss)
+    result = solve(problem)
+    assert result.status == "optimal"
+    assert result.loss == loss
+    assert checker.certified_bound(problem, certificate_of(parts, problem, ranked)) == loss
+
+
+@pytest.mark.parametrize("n_events", [6, 9, 14, 31, 70])
+def test_a_full_story_splits_a_part(n_events, monkeypatch):
+    problem = random_problem(6)
+    _, loss, _ = searched(problem, Workers(1))
+    monkeypatch.setattr(core_search, "_STORY", n_events)
+    parts, same_loss, ranked = searched(problem, Workers(1))
+    assert parts.root.exemplars, "nothing was split, so nothing is shown"
+    assert parts.bound == same_loss == loss
+    assert checker.certified_bound(problem, certificate_of(parts, problem, ranked)) == loss
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_any_number_of_threads_tells_the_same_story(n_jobs, monkeypatch):
+    monkeypatch.setattr(core_search, "_BUDGET", 40.0)
+    problem = random_problem(1)
+    alone, _, _ = searched(problem, Workers(1))
+    with workers(n_jobs) as threads:
+        together, _, _ = searched(problem, threads)
+    assert alone.core == together.core
+    assert np.array_equal(alone.proof().story, together.proof().story)
+
+
+def test_a_bound_on_the_way_is_proved(monkeypatch):
+    monkeypatch.setattr(core_search, "_BUDGET", 40.0)
+    problem = random_problem(2)
+    ranked = rank(problem)
+    loss = solve(problem).loss
+    search, bounds = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1)), {0}
+    while not search.is_over:
+        search.step(loss)
+        if search.bound not in bounds:  # and in the middle of the next target, too
+            bounds.add(search.bound)
+            search.step(loss)
+            assert checker.certified_bound(problem, certificate_of(search, problem, ranked)) >= search.bound
+    assert len(bounds) > 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_leaves_are_counted_as_they_are_added_up(seed, monkeypatch):
+    problem = random_problem(seed, forbidden=0.0 if seed % 2 else 0.3)
+    search, loss, ranked = searched(problem, Workers(1))
+    certificate = certificate_of(search, problem, ranked)
+    for many_owned in (1, 10**9):
+        monkeypatch.setattr(checker, "_MANY_OWNED", many_owned)
+        assert checker.certified_bound(problem, certificate) == loss
+        for change in ("shares_of", "split_score"):
+            assert checker.certified_bound(problem, damaged(certificate, change, seed)) <= loss
+
+
+def damaged(certificate, name, seed):
+    """Other owners at the leaves, or other scores at the splits: no proof, or one of less."""
+    rng, values = np.random.default_rng(seed), getattr(certificate, name).copy()
+    places = np.flatnonzero((certificate.split_exemplar < 0) == (name == "shares_of"))
+    values[places] = rng.permutation(values[places])
+    return replace(certificate, **{name: values})
+
+
+def test_counting_by_bits_without_numpy_2(monkeypatch):
+    from eesvm.calibration.proofs import owners
+
+    bits = np.random.default_rng(0).integers(0, 2**63, (5, 7), dtype=np.uint64)
+    expected = [sum(int(word).bit_count() for word in row) for row in bits]
+    assert owners._count(bits).tolist() == expected
+    monkeypatch.delattr(np, "bitwise_count", raising=False)
+    assert owners._count(bits).tolist() == expected
+
+
+def test_the_exact_search_turns_to_the_core(monkeypatch):
+    for name in ("_PLAIN_WORK", "_EARLY_WORK"):
+        monkeypatch.setattr(branching, name, 0 if name == "_PLAIN_WORK" else 1e18)  # no search but that of the core
+    monkeypatch.setattr(branching, "_CORE_BEHIND", (1e9, 1e9))
+    problem = random_problem(3, 15, 80, 200)
+    result = solve(problem)
+    assert result.statistics["core_bound"] == result.loss == result.lower_bound
+    assert result.status == "optimal"
+    assert result.certificate.n_shares == 0
+    assert verify(problem, result).is_valid
+
+
+def test_a_full_memory_ends_it_with_the_bound_so_far(monkeypatch):
+    problem = random_problem(4)
+    monkeypatch.setattr(core_search, "_MOST_BYTES", 8 * problem.n_exemplars * 3 * 2)  # room for two positives
+    search, loss, ranked = searched(problem, Workers(1))
+    assert search.is_over
+    assert len(search.core) <= 2
+    assert search.bound <= loss
+    if search.bound:
+        assert checker.certified_bound(problem, certificate_of(search, problem, ranked)) >= search.bound
+
+
+def test_what_follows_from_accepted_negatives():
+    ranked = rank(random_problem(5))
+    rng = np.random.default_rng(5)
+    n_exemplars, n_negatives = ranked.order.shape
+    number = rng.permutation(n_negatives).astype(np.int32)
+    is_free = rng.random(n_negatives) < 0.3
+    padded = np.zeros(64 * -(-n_negatives // 64), dtype=bool)
+    padded[number] = is_free
+    free = np.packbits(padded, bitorder="little").view(np.uint64)
+    highest = np.full(n_exemplars, n_negatives, dtype=np.int32)
+    levels, least = np.zeros(n_exemplars, dtype=np.int32), np.full(len(ranked.delta), 2**30, dtype=np.int32)
+    kernels.look_at(ranked.order, number, ranked.delta, highest, free, levels, least)
+    for j, row in enumerate(ranked.order):
+        assert levels[j] == np.append(np.flatnonzero(is_free[row]), n_negatives)[0]
+    for p, reach in enumerate(ranked.delta):
+        costs = [is_free[ranked.order[j, :k]].sum() for j, k in enumerate(reach) if k != FORBIDDEN]
+        assert least[p] == min(costs)
+
+
+def test_tables_whose_ranks_leave_out_the_dear_levels(monkeypatch):
+    monkeypatch.setattr(ranks, "_MUCH", 0)
+    monkeypatch.setattr(branching, "_PLAIN_WORK", 0)
+    monkeypatch.setattr(branching, "_EARLY_WORK", np.inf)
+    monkeypatch.setattr(branching, "_CORE_BEHIND", (np.inf, np.inf))
+    for seed in range(4):
+        problem = random_problem(seed, 10, 40, 300, forbidden=0.1)
+        result = solve(problem)
+        assert result.statistics["core_bound"] == result.loss
+        assert result.loss == solve(problem, method="algorithm1").loss
+        assert verify(problem, result).is_valid
