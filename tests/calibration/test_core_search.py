@@ -206,3 +206,15 @@ def test_tables_whose_ranks_leave_out_the_dear_levels(monkeypatch):
         assert result.statistics["core_bound"] == result.loss
         assert result.loss == solve(problem, method="algorithm1").loss
         assert verify(problem, result).is_valid
+
+
+def test_a_limit_on_boxes_limits_the_core(monkeypatch):
+    monkeypatch.setattr(branching, "_PLAIN_WORK", 0)
+    monkeypatch.setattr(branching, "_EARLY_WORK", np.inf)
+    monkeypatch.setattr(branching, "_DIVE_GAP", -1.0)
+    monkeypatch.setattr(branching, "_CORE_AHEAD", (1e9, 1e9))
+    monkeypatch.setattr(branching, "_CORE_BEHIND", (1e9, 1e9))
+    monkeypatch.setattr(branching, "_CORE_BETWEEN_BOXES", 0.0)
+    limited = solve(random_problem(3, 15, 80, 200), node_limit=2)
+    assert limited.statistics["core_nodes"] == 0
+    assert limited.status == "node_limit"

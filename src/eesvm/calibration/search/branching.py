@@ -43,6 +43,7 @@ _EARLY_DIVES = 1.0, 0.2  # of what the ascent has looked at: what a search of th
 _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth first; adapts to what succeeds
 # Work of the core for each of other work, where it proves more and where less: while the root climbs, and later.
 _CORE_AHEAD, _CORE_BEHIND = (1.0, 8.0), (0.05, 0.2)
+_CORE_BETWEEN_BOXES = 0.5  # the most of it, where boxes are counted
 _CORE_PACE = 5.0  # numbers that ascents look at in the time in which the core looks at a word
 _INEXACT = 1e-10  # of the loss: what is not worth looking for where weights are rounded
 
@@ -294,6 +295,10 @@ class ExactSearch:
         while core is not None and not core.is_over and self._status() is None:
             is_ahead = core.bound > self.proof.bound()
             share = (_CORE_AHEAD if is_ahead else _CORE_BEHIND)[not is_root]
+            if (
+                self.run.node_limit is not None
+            ):  # which counts boxes, and stands for a time that does not depend on clocks
+                share = min(share, _CORE_BETWEEN_BOXES)
             if _CORE_PACE * core.work >= share * self.work:
                 break
             levels = core.step(self.loss)
