@@ -86,6 +86,38 @@ def test_parts_and_a_growing_core_end_at_the_same_bound(seed, monkeypatch):
     assert checker.certified_bound(problem, certificate_of(parts, problem, ranked)) == loss
 
 
+@pytest.mark.parametrize("seed", [6, 9, 10])
+def test_a_part_that_has_paid_the_target_is_done(seed, monkeypatch):
+    monkeypatch.setattr(core_search, "_BUDGET", 0.0)
+    problem = random_problem(seed)
+    search, loss, ranked = searched(problem, Workers(1))
+    assert search.bound == loss == solve(problem).loss
+    assert checker.certified_bound(problem, certificate_of(search, problem, ranked)) == loss
+
+
+def test_parts_wait_where_time_is_over():
+    problem = random_problem(0)
+    ranked = rank(problem)
+    search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1), lambda: True)
+    assert search.step(1000.0) is None
+    assert (search.bound, search.n_nodes, len(search.pending)) == (0, 0, 1)
+
+
+def test_negatives_of_no_weight_do_not_count(monkeypatch):
+    plain = random_problem(7)
+    weights = np.append(np.ones(plain.n_negatives), 0.0)
+    problem = CalibrationProblem(
+        plain.positive_scores,
+        np.vstack([plain.negative_scores, np.full(plain.n_exemplars, 9.0)]),
+        negative_weights=weights,
+        forbidden=plain.forbidden,
+    )
+    search, loss, ranked = searched(problem, Workers(1))
+    for many_owned in (1, 10**9):
+        monkeypatch.setattr(checker, "_MANY_OWNED", many_owned)
+        assert checker.certified_bound(problem, certificate_of(search, problem, ranked)) == loss
+
+
 @pytest.mark.parametrize("n_events", [6, 9, 14, 31, 70])
 def test_a_full_story_splits_a_part(n_events, monkeypatch):
     problem = random_problem(6)

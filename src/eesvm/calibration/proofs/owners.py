@@ -1,9 +1,10 @@
 """The bounds of leaves at which one positive owns everything, many of them in little time.
 
 In: what `certified_bound` knows at the root of a proof, and its tree. Out: the least bound of such leaves, in quanta,
-where all positives must be covered and all negatives that are not paid at the root weigh the same. A proof by hard
+where all positives must be covered and all negatives that weigh anything weigh the same. A proof by hard
 positives has them by the hundred thousand, so negatives are held as bits, and what comes along with a positive is
-counted instead of added up. It is the number that `certified_bound` finds without it; the words are explained there.
+counted instead of added up. It is never more than what `certified_bound` finds without it, which also sees other
+positives that nobody can cover; the words are explained there.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ Bits = NDArray[np.uint64]
 
 
 def counted_weight(root: Root, leaves: int, least: int) -> float | None:
-    """What every negative weighs that is not paid at the root, if that is the same for all and it is worth counting."""
-    weights = root.weights[~root.is_paid]
-    if leaves < least or len(weights) == 0 or weights[0] == 0 or (weights != weights[0]).any():
+    """What a negative weighs that is not paid at the root, if that is the same for all, and worth counting."""
+    weights = root.weights[~root.is_paid & (root.weights > 0)]
+    if leaves < least or len(weights) == 0 or (weights != weights[0]).any():
         return None
     return float(weights[0])
 
@@ -50,11 +51,11 @@ def least_owned(root: Root, certificate: Certificate, tree: ProofTree, leaves: S
 
 
 class _Bits:
-    """Sets of negatives that are not paid at the root, a bit each."""
+    """Sets of negatives that are not paid at the root and weigh something, a bit each."""
 
     def __init__(self, root: Root) -> None:
         self.root = root
-        self.is_open = ~root.is_paid
+        self.is_open = ~root.is_paid & (root.weights > 0)
         self.n_words = -(-len(self.is_open) // 64)
         self.bytes_of_positive = 8 * self.n_words * root.problem.n_exemplars
         self._splits: OrderedDict[tuple[int, float], Bits] = OrderedDict()

@@ -13,6 +13,7 @@ then the dearest of those uncovered joins it. If there is none, a better solutio
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,13 +23,14 @@ from eesvm._support.threads import Workers
 from eesvm.calibration.ranks import RankedProblem
 from eesvm.calibration.search import core_kernels as kernels
 from eesvm.calibration.search.core_proof import CoreProof
+from eesvm.calibration.search.heuristics import loss_of_levels
 from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import Levels
 
 _NEARER = 0.25  # of what is left to the known loss: the next target
 _AT_ONCE = 0.004  # of the loss: what is left to the last target
 _GROWTH = 14.0  # nodes below grow by a factor e for every 1/14 of the target that is left to spend
-_BUDGET = 2e8  # words looked at in a part before it is split
+_BUDGET = 1e8  # words looked at in a part before it is split
 _STORY = 60_000  # events of a part
 _BATCH = 8  # parts that are searched side by side, whatever the number of threads
 _FIRST_ROOM, _MOST_BYTES = 32, 2**30  # positives of the core at first, and memory of their bits at most
@@ -53,8 +55,10 @@ class Part:
 class CoreSearch:
     """A search that takes one step at a time."""
 
-    def __init__(self, ranked: RankedProblem, proof: Proof, workers: Workers) -> None:
-        self.ranked, self.workers = ranked, workers
+    def __init__(
+        self, ranked: RankedProblem, proof: Proof, workers: Workers, is_out_of_time: Callable[[], bool] = lambda: False
+    ) -> None:
+        self.ranked, self.workers, self.is_out_of_time = ranked, workers, is_out_of_time
         self.highest = np.minimum(proof.highest, ranked.order.shape[1]).astype(np.int32)
         self.cutoff = proof.cutoff
         n_exemplars = ranked.n_exemplars
@@ -80,14 +84,15 @@ class CoreSearch:
 
         def work(first: int, last: int) -> None:
             for k in range(first, last):
-                outcomes[k] = self._search(batch[k])
+                outcomes[k] = None if self.is_out_of_time() else self._search(batch[k])
 
         self.workers.chunks(work, len(batch), 1)
-        better: Levels | None = None
-        for part, outcome in zip(batch, outcomes, strict=True):
-            assert outcome is not None
-            levels = self._take_in(part, outcome)
-            better = levels if levels is not None else better
+        found = [self._take_in(part, outcome) for part, outcome in zip(batch, outcomes, strict=True)]
+        better = min(
+            (levels for levels in found if levels is not None),
+            key=lambda levels: loss_of_levels(self.ranked, levels),
+            default=None,
+        )
         if not self.pending and not self.is_over:
             self.bound, self.proved = max(self.bound, self.target), self.root
             self.is_over = self.bound >= loss or _n_events(self.root) > _MOST_EVENTS
@@ -123,6 +128,7 @@ class CoreSearch:
         if len(self.core) == len(self.bits):
             room = max(_FIRST_ROOM, 2 * len(self.bits))
             room = min(room, _MOST_BYTES // (8 * n_exemplars * self.n_words), _MOST_POSITIVES)
+            room = min(room, math.isqrt(_MOST_BYTES // n_exemplars))  # a search holds as many pairs at every depth
             if room <= len(self.core):
                 self.is_over = True
                 return
@@ -148,6 +154,8 @@ class CoreSearch:
             np.empty(depths, dtype=np.int64),
         )
         frames.free[0], frames.paid[0] = self._free(part.lowest)
+        if frames.paid[0] >= self.target:  # what is paid is proof enough, whoever owns the leaf
+            return _Outcome(kernels.FINISHED, 1, 0, np.zeros(1, dtype=np.uint32), np.empty(0, dtype=np.int32), None)
         story, first = np.empty(_STORY, dtype=np.uint32), np.empty(n_exemplars + 1, dtype=np.int32)
         found = kernels.search(
             core, frames, part.lowest, part.highest, self.target, _GROWTH / self.target, _BUDGET, story, first
@@ -165,7 +173,10 @@ class CoreSearch:
             is_free[self.number[self.ranked.order[j, : lowest[j]]]] = False
         return np.packbits(is_free, bitorder="little").view(np.uint64), n_negatives - int(is_free.sum())
 
-    def _take_in(self, part: Part, outcome: _Outcome) -> Levels | None:
+    def _take_in(self, part: Part, outcome: _Outcome | None) -> Levels | None:
+        if outcome is None:  # out of time
+            self.pending.append(part)
+            return None
         self.work += outcome.work
         self.n_nodes += outcome.n_nodes
         if outcome.free is not None:
