@@ -1,5 +1,8 @@
 """Hard positives beside shares alone: `python benchmarks/bench_core.py [--limit 60]`.
 
+`--together FOLDER` searches all dense tables at the same time instead, a process of `--threads` threads for each, and
+leaves a file of JSON in FOLDER for each, once when it has a result and again when that is verified.
+
 The exact search on dense tables, with the turns of the core and without them, one after the other in one process, each
 with the same limit; every certificate is verified. Writes benchmarks/results/core.md and core.png. Needs the score
 tables that benchmarks/_common.py looks for.
@@ -8,12 +11,18 @@ tables that benchmarks/_common.py looks for.
 from __future__ import annotations
 
 import argparse
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 
-from _common import RESULTS, machine, markdown
+import numpy as np
+
+from _common import RESULTS, generated_problem, held_memory, machine, markdown
 from _solver_runs import Table, warm_up
 from eesvm import CalibrationResult, solve, verify
+from eesvm.calibration.proofs import certified_bound, owners
 from eesvm.calibration.search import branching
 
 TABLES = (
@@ -23,6 +32,15 @@ TABLES = (
     Table("generated", "overlapping", False, 100, 2_473, 20_000),
     Table("real", "pets_cat", True),
 )
+DENSE = {
+    "pets_across": TABLES[4],
+    "rbc_own": Table("real", "bccd_rbc", False),
+    "rbc_across": Table("real", "bccd_rbc", True),
+    "pets_100_across": TABLES[0],
+    "rbc_100_own": TABLES[1],
+    "rbc_100_across": TABLES[2],
+    "overlapping_100": TABLES[3],
+}
 WAYS = {"shares": (0.0, 0.0), "shares and hard positives": branching._CORE_BEHIND}
 HEADINGS = ("table", "search", "loss", "bound", "gap", "status", "core", "leaves", "verified", "its seconds")
 
@@ -30,8 +48,18 @@ HEADINGS = ("table", "search", "loss", "bound", "gap", "status", "core", "leaves
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of each search")
+    parser.add_argument("--together", type=Path, metavar="FOLDER", help="all dense tables side by side")
+    parser.add_argument("--only", nargs="+", choices=DENSE, default=list(DENSE), help="some of these")
+    parser.add_argument("--threads", type=int, default=2, help="of each of these")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.child:
+        search_one(options.child, options)
+        return
     warm_up("exact", 70_000)
+    if options.together:
+        search_together(options)
+        return
     rows, histories = [], {}
     for table in TABLES:
         problem = table.problem()
@@ -48,6 +76,65 @@ def main() -> None:
         f"{page}\n\n{markdown(HEADINGS, rows)}\n\n![loss and bound over time](core.png)\n", encoding="utf-8"
     )
     draw(histories, options.limit)
+
+
+def search_together(options: argparse.Namespace) -> None:
+    """A process for each table."""
+    problem = generated_problem(20, 200, 3000, "overlapping")
+    warm_result = solve(problem, time_limit=20)
+    owners._VERY_MANY = 1
+    certified_bound._MANY_OWNED = 1
+    verify(problem, warm_result)  # compiles that, too
+    options.together.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, __file__, "--limit", str(options.limit), "--threads", str(options.threads)]
+    command += ["--together", str(options.together)]
+    children = [subprocess.Popen([*command, "--child", name]) for name in options.only]
+    for child in children:
+        child.wait()
+
+
+def search_one(name: str, options: argparse.Namespace) -> None:
+    """Search one table and keep what comes of it."""
+    file = options.together / f"{name}.json"
+    problem = DENSE[name].problem()
+    warm_up("exact", problem.n_negatives)
+    cpu = time.process_time()
+    result = solve(problem, time_limit=options.limit, n_jobs=options.threads)
+    cpu = time.process_time() - cpu
+    assert result.certificate is not None
+    steps = np.unique(np.linspace(0, len(result.history) - 1, min(len(result.history), 2000)).astype(int))
+    outcome = {
+        "table": str(DENSE[name]),
+        "machine": machine(),
+        "limit": options.limit,
+        "threads": options.threads,
+        "loss": result.loss,
+        "bound": result.lower_bound,
+        "gap": result.gap,
+        "status": result.status,
+        "seconds": result.seconds,
+        "cpu_seconds": cpu,
+        "nodes": result.n_nodes,
+        "statistics": {key: value for key, value in result.statistics.items() if isinstance(value, int | float | str)},
+        "history": [list(map(float, result.history[step])) for step in steps],
+        "leaves": result.certificate.n_leaves,
+        "shares": result.certificate.n_shares,
+        "certificate_bytes": sum(
+            value.nbytes for value in vars(result.certificate).values() if isinstance(value, np.ndarray)
+        ),
+        "peak": held_memory("VmHWM"),
+    }
+    file.write_text(json.dumps(outcome))
+    began = time.perf_counter()
+    verification = verify(problem, result)
+    outcome |= {
+        "is_verified": verification.is_valid,
+        "verify_problems": verification.problems,
+        "verify_seconds": time.perf_counter() - began,
+        "peak": held_memory("VmHWM"),
+    }
+    file.write_text(json.dumps(outcome))
+    print(name, *(outcome[key] for key in ("loss", "bound", "gap", "leaves", "is_verified")), flush=True)
 
 
 def row(table: str, way: str, result: CalibrationResult, is_valid: bool, seconds: float) -> list[object]:

@@ -12,6 +12,7 @@ from eesvm import CalibrationProblem, InputError, solve, verify
 from eesvm._support.threads import Workers, workers
 from eesvm.calibration import ranks
 from eesvm.calibration.proofs import certified_bound as checker
+from eesvm.calibration.proofs import owners
 from eesvm.calibration.ranks import FORBIDDEN, rank
 from eesvm.calibration.search import branching, core_search
 from eesvm.calibration.search import core_kernels as kernels
@@ -113,8 +114,8 @@ def test_negatives_of_no_weight_do_not_count(monkeypatch):
         forbidden=plain.forbidden,
     )
     search, loss, ranked = searched(problem, Workers(1))
-    for many_owned in (1, 10**9):
-        monkeypatch.setattr(checker, "_MANY_OWNED", many_owned)
+    for way in WAYS_OF_CHECKING:
+        check_by(way, monkeypatch)
         assert checker.certified_bound(problem, certificate_of(search, problem, ranked)) == loss
 
 
@@ -160,24 +161,47 @@ def test_leaves_are_counted_as_they_are_added_up(seed, monkeypatch):
     problem = random_problem(seed, forbidden=0.0 if seed % 2 else 0.3)
     search, loss, ranked = searched(problem, Workers(1))
     certificate = certificate_of(search, problem, ranked)
-    for many_owned in (1, 10**9):
-        monkeypatch.setattr(checker, "_MANY_OWNED", many_owned)
+    bounds = {}
+    for way in WAYS_OF_CHECKING:
+        check_by(way, monkeypatch)
         assert checker.certified_bound(problem, certificate) == loss
-        for change in ("shares_of", "split_score"):
-            assert checker.certified_bound(problem, damaged(certificate, change, seed)) <= loss
+        for change in ("shares_of", "split_score", "ceiling"):
+            for again in range(20):
+                bound = checker.certified_bound(problem, damaged(certificate, change, 20 * seed + again))
+                assert bound <= loss
+                bounds.setdefault((change, again), []).append(bound)
+    # The slow way also sees other positives that nobody can cover, so it may find more; compiled or not is the same.
+    assert all(counted == compiled <= added for counted, compiled, _, added in bounds.values())
+    assert all(compiled == in_parts for _, compiled, in_parts, _ in bounds.values())
+    assert any(bound < loss for found in bounds.values() for bound in found)
+
+
+WAYS_OF_CHECKING = {  # from how many leaves on they are counted, by a compiled walk, and bytes held at a time
+    "counted": (1, 10**9, 2**28),
+    "compiled": (1, 1, 2**28),
+    "compiled, few positives at a time": (1, 1, 1),
+    "added up": (10**9, 10**9, 2**28),
+}
+
+
+def check_by(way, monkeypatch):
+    many_owned, very_many, kept_bytes = WAYS_OF_CHECKING[way]
+    monkeypatch.setattr(checker, "_MANY_OWNED", many_owned)
+    monkeypatch.setattr(owners, "_VERY_MANY", very_many)
+    monkeypatch.setattr(owners, "_KEPT_BYTES", kept_bytes)
 
 
 def damaged(certificate, name, seed):
-    """Other owners at the leaves, or other scores at the splits: no proof, or one of less."""
+    """Other owners at the leaves, other scores at the splits, or other ceilings: no proof, or one of less."""
     rng, values = np.random.default_rng(seed), getattr(certificate, name).copy()
+    if name == "ceiling":
+        return replace(certificate, ceiling=rng.permutation(values))
     places = np.flatnonzero((certificate.split_exemplar < 0) == (name == "shares_of"))
     values[places] = rng.permutation(values[places])
     return replace(certificate, **{name: values})
 
 
 def test_counting_by_bits_without_numpy_2(monkeypatch):
-    from eesvm.calibration.proofs import owners
-
     bits = np.random.default_rng(0).integers(0, 2**63, (5, 7), dtype=np.uint64)
     expected = [sum(int(word).bit_count() for word in row) for row in bits]
     assert owners._count(bits).tolist() == expected

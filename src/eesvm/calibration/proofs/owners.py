@@ -18,9 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.proofs import owner_kernels as kernels
 from eesvm.calibration.proofs.walk import ProofTree, Root, Step
 
 _KEPT_BYTES = 1 << 28  # of bits of positives, and again of splits, that are kept at a time
+_MOST_BYTES = 1 << 31  # of what a compiled walk holds besides
+_VERY_MANY = 20_000  # leaves, from which on compiling a walk takes less time than it saves
+_NEVER = 2**62  # more than there are negatives
 _ONES = np.array([byte.bit_count() for byte in range(256)], dtype=np.uint8)
 
 Bits = NDArray[np.uint64]
@@ -36,6 +40,10 @@ def counted_weight(root: Root, leaves: int, least: int) -> float | None:
 
 def least_owned(root: Root, certificate: Certificate, tree: ProofTree, leaves: Sequence[int], weight: float) -> float:
     """The least of the bounds of `leaves`, each owned by a positive; inf where none holds a solution."""
+    if len(leaves) >= _VERY_MANY:
+        found = _least_compiled(root, certificate, np.asarray(leaves, dtype=np.intp), weight)
+        if found is not None:
+            return found
     owner = {leaf: -2 - int(certificate.shares_of[leaf]) for leaf in leaves}
     bits_of = _Bits(root)
     owners = sorted(set(owner.values()))
@@ -48,6 +56,57 @@ def least_owned(root: Root, certificate: Certificate, tree: ProofTree, leaves: S
         for leaf in tree.walk([leaf for leaf in leaves if owner[leaf] in some], way):
             least = min(least, way.bound(owner[leaf], tables[owner[leaf]], weight))
     return least
+
+
+def _least_compiled(root: Root, certificate: Certificate, leaves: NDArray[np.intp], weight: float) -> float | None:
+    """The same by a compiled walk; None where it would need much memory."""
+    problem, bits_of = root.problem, _Bits(root)
+    owner_of = -2 - certificate.shares_of[leaves].astype(np.intp)
+    owners, row_of = np.unique(owner_of, return_inverse=True)
+    is_split = certificate.split_exemplar >= 0
+    split = np.full(certificate.n_nodes, -1, dtype=np.int32)
+    keys = np.stack([certificate.split_exemplar[is_split].astype(np.float64), certificate.split_score[is_split]])
+    order = np.lexsort(keys)
+    is_new = np.append(True, (np.diff(keys[:, order], axis=1) != 0).any(axis=0))[: len(order)]
+    number = np.empty(len(order), dtype=np.int32)
+    number[order] = np.cumsum(is_new) - 1
+    split[is_split] = number
+    pairs = keys[:, order[is_new]]
+    owner = np.full(certificate.n_nodes, -1, dtype=np.int32)
+    shut = np.maximum(problem.lower_thresholds, certificate.ceiling).astype(np.float64)
+    score = certificate.split_score.astype(np.float64)
+    tree = kernels.Tree(certificate.split_exemplar, score, split, certificate.open_child, certificate.shut_child, owner)
+    depths = kernels.measure(tree, np.zeros(certificate.n_nodes, dtype=np.bool_))
+    at_a_time = max(1, _KEPT_BYTES // max(1, bits_of.bytes_of_positive))
+    n_rows = min(at_a_time, len(owners))
+    n_bytes = 8 * bits_of.n_words * (pairs.shape[1] + depths[1] + 1)
+    if n_bytes + (depths[1] + 1) * n_rows * problem.n_exemplars > _MOST_BYTES:
+        return None
+    split_bits = np.zeros((max(1, pairs.shape[1]), bits_of.n_words), dtype=np.uint64)
+    for k, (j, opened) in enumerate(pairs.T):
+        split_bits[k] = bits_of.packed(root.negatives.column(int(j)) >= opened)
+    least = _NEVER
+    for start in range(0, len(owners), at_a_time):
+        some = owners[start : start + at_a_time]
+        is_here = (row_of >= start) & (row_of < start + at_a_time)
+        is_wanted = np.zeros(certificate.n_nodes, dtype=np.bool_)
+        is_wanted[leaves[is_here]] = True
+        kernels.measure(tree, is_wanted)
+        owner[leaves[is_here]] = row_of[is_here] - start
+        may = np.ones((len(some), problem.n_exemplars), dtype=bool)
+        if problem.forbidden is not None:
+            may = ~problem.forbidden[some]
+        known = kernels.Owners(
+            np.stack([bits_of.positive(int(p)) for p in some]),
+            problem.positive_scores[some].astype(np.float64),
+            np.ascontiguousarray(may),
+            root.is_covered[some],
+        )
+        nothing = np.full(problem.n_exemplars, np.inf)
+        least = kernels.least_owned(tree, known, split_bits, is_wanted, nothing, shut.copy(), depths, least)
+    if least == _NEVER:
+        return math.inf
+    return int(root.weights[root.is_paid].sum()) + weight * float(least)
 
 
 class _Bits:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,14 +48,31 @@ class ProofTree:
     """The tree of a certificate that has been checked."""
 
     def __init__(self, certificate: Certificate) -> None:
-        self._exemplar = certificate.split_exemplar.tolist()  # lists: single items of arrays are slow to get
-        self._score = certificate.split_score.tolist()
-        self._children = list(zip(certificate.open_child.tolist(), certificate.shut_child.tolist(), strict=True))
-        self._parent = [-1] * certificate.n_nodes
+        self._certificate = certificate
+
+    # Lists, since single items of arrays are slow to get; made when they are needed, since some proofs are large.
+
+    @cached_property
+    def _exemplar(self) -> list[int]:
+        return list(self._certificate.split_exemplar.tolist())
+
+    @cached_property
+    def _score(self) -> list[float]:
+        return list(self._certificate.split_score.tolist())
+
+    @cached_property
+    def _children(self) -> list[tuple[int, int]]:
+        certificate = self._certificate
+        return list(zip(certificate.open_child.tolist(), certificate.shut_child.tolist(), strict=True))
+
+    @cached_property
+    def _parent(self) -> list[int]:
+        parent = [-1] * self._certificate.n_nodes
         for node, children in enumerate(self._children):
             for child in children:
                 if child >= 0:
-                    self._parent[child] = node
+                    parent[child] = node
+        return parent
 
     def walk(self, leaves: Iterable[int], state: State) -> Iterator[int]:
         """Visit leaves depth first; whenever one is yielded, `state` has entered all that leads to it.

@@ -44,7 +44,7 @@ _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth fi
 # Work of the core for each of other work, where it proves more and where less: while the root climbs, and later.
 _CORE_AHEAD, _CORE_BEHIND = (1.0, 8.0), (0.05, 0.2)
 _CORE_BETWEEN_BOXES = 0.5  # the most of it, where boxes are counted
-_CORE_PACE = 5.0  # numbers that ascents look at in the time in which the core looks at a word
+_CORE_PACE = 2.0  # numbers that ascents look at in the time in which the core looks at a word
 _INEXACT = 1e-10  # of the loss: what is not worth looking for where weights are rounded
 
 

@@ -26,7 +26,7 @@ from eesvm._support.sorting import copy_into, put_in_order, stable_order
 
 FINISHED, OUT_OF_BUDGET, COVERED = 0, 1, 2
 _STRIDE = 64  # words counted between two looks at the limit
-_CANDIDATES = 16  # positives that are weighed at a node
+_CANDIDATES = 10  # positives that are weighed at a node
 
 # The core: bits of B_j(p) and how many there are, 0 where j can not cover p. (K, E, W) (K, E)
 Core = namedtuple("Core", "bits reach")
@@ -81,11 +81,17 @@ def _count(bits: Any, free: Any, stop: Any) -> Any:
     n, start = 0, 0
     while start < len(bits) and n < stop:
         end = min(start + _STRIDE, len(bits))
-        part: Any = np.uint64(0)
-        for w in range(start, end):
-            part += _n_ones(bits[w] & free[w])  # type: ignore[call-arg]
-        n += int(part)
+        n += _count_all(bits[start:end], free[start:end])
         start = end
+    return n
+
+
+@inner()
+def _count_all(bits: Any, free: Any) -> Any:
+    """How many bits are free. A loop over all of an array is compiled to many words at a time, over a part is not."""
+    n: Any = np.int64(0)
+    for w in range(len(bits)):
+        n += np.int64(_n_ones(bits[w] & free[w]))  # type: ignore[call-arg]
     return n
 
 

@@ -29,12 +29,12 @@ from eesvm.calibration.search.reduce import Levels
 
 _NEARER = 0.25  # of what is left to the known loss: the next target
 _AT_ONCE = 0.004  # of the loss: what is left to the last target
-_GROWTH = 14.0  # nodes below grow by a factor e for every 1/14 of the target that is left to spend
+_GROWTH = 17.0  # nodes below grow by a factor e for every 1/17 of the target that is left to spend
 _BUDGET = 1e8  # words looked at in a part before it is split
 _STORY = 60_000  # events of a part
 _BATCH = 8  # parts that are searched side by side, whatever the number of threads
 _FIRST_ROOM, _MOST_BYTES = 32, 2**30  # positives of the core at first, and memory of their bits at most
-_MOST_EVENTS = 8_000_000  # of all parts: what a certificate can hold
+_MOST_EVENTS = 16_000_000  # of all parts: what a certificate can hold
 _MOST_POSITIVES, _MOST_EXEMPLARS = 2**16 - 1, 2**16 - 2  # that an event can name
 
 Story = NDArray[np.uint32]
