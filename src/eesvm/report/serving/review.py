@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._support.documents import is_number
 from eesvm._support.validation import InputError
 from eesvm.datasets.reviews import MOST_OBJECTS, ReviewFolder, StaleReviewError
 from eesvm.images.masks import mask_to_rle
 from eesvm.report.serving.inference import Inference
 from eesvm.report.serving.messages import Response, json_response
-from eesvm.report.serving.server import Site, Upload
+from eesvm.report.serving.server import JSON_NEEDED, Site, Upload
 from eesvm.structures import ExemplarAnnotation, ImageRecord
 from eesvm.transfer.detections import hand_on_refined
 from eesvm.transfer.refinement import mean_masks
@@ -89,7 +90,7 @@ class ReviewSite:
         if found is None or int(found[1]) >= len(self._records):
             return self._site.upload(target)
         record = self._records[int(found[1])]
-        return Upload(_is_json, partial(self._answer, self._save if found[2] else self._look, record))
+        return Upload(_is_json, partial(self._answer, self._save if found[2] else self._look, record), JSON_NEEDED)
 
     def _overview(self) -> dict[str, Any]:
         versions = self._folder.versions()
@@ -99,15 +100,19 @@ class ReviewSite:
     def _answer(self, work: Any, record: ImageRecord, body: bytes) -> Response:
         try:
             content = json.loads(body)
+        except (ValueError, RecursionError):
+            return json_response({"error": "What was sent is not JSON."}, 400)
+        try:
             if not isinstance(content, dict):
                 raise InputError("An object is needed here.")
             return json_response(work(record, content))
         except StaleReviewError as error:
             return _refused(error, 409)
-        except (InputError, OSError) as error:
+        except InputError as error:
             return _refused(error, 422)
-        except (ValueError, RecursionError):
-            return json_response({"error": "What was sent is not JSON."}, 400)
+        except OSError as error:  # of this machine, such as a full disk: what was sent may be sent again
+            place = f" ({error.filename})" if error.filename is not None else ""
+            return json_response({"error": f"The server cannot do this: {error.strerror or error}{place}."}, 500)
         except MemoryError:
             return json_response({"error": "There is not enough memory for this image."}, 422)
 
@@ -144,8 +149,11 @@ class ReviewSite:
         if given.get("mask") is True and _place(given) in masks:
             kept["segmentation"] = masks[_place(given)]
         number = given.get("exemplar")
-        if type(number) is not int or not 0 <= number < len(self._exemplars):
+        if number is None:
             return kept
+        if type(number) is not int or not 0 <= number < len(self._exemplars):
+            n_all = len(self._exemplars)
+            raise InputError(f"there is no exemplar {str(number)[:40]}: the model has {n_all}, counted from 0")
         winner = self._exemplars[number]
         identity = {"image_id": winner.image_id, "index": int(winner.index), "mirrored": int(winner.is_mirrored)}
         kept["exemplar"] = {"number": number, **identity}
@@ -177,11 +185,12 @@ class ReviewSite:
 def _place(entry: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Class and box, which tell an object from others of its image."""
     box: Any = entry.get("bbox")
-    return (entry.get("class"), *(round(float(one), 2) for one in box)) if _is_box(box) else None
+    is_place = _is_box(box) and isinstance(entry.get("class"), str)
+    return (entry["class"], *(round(float(one), 2) for one in box)) if is_place else None
 
 
 def _is_box(box: Any) -> bool:
-    return isinstance(box, list) and len(box) == 4 and all(type(one) in (int, float) for one in box)
+    return isinstance(box, list) and len(box) == 4 and all(is_number(one) for one in box)
 
 
 def _is_json(media_type: str) -> bool:
@@ -190,6 +199,6 @@ def _is_json(media_type: str) -> bool:
 
 def _refused(error: Exception, status: int) -> Response:
     sentence = " ".join(str(error).split())
-    return json_response(
-        {"error": sentence[:1].upper() + sentence[1:] + ("" if sentence.endswith(".") else ".")}, status
-    )
+    if not sentence.partition(" ")[0].endswith(":"):  # the name of a file stays as it is
+        sentence = sentence[:1].upper() + sentence[1:]
+    return json_response({"error": sentence + ("" if sentence.endswith(".") else ".")}, status)
