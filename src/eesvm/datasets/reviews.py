@@ -146,8 +146,8 @@ class ReviewFolder:
         """
         if any(category(one) == "Cs" for one in record.image_id):  # how Python reads bytes that are not UTF-8
             raise InputError(f"the name of {record.image_id!a} is not UTF-8: give the file another name")
-        entries = [_entry(one, record, is_object=True) for one in objects[: MOST_OBJECTS + 1]]
-        refused = [_entry(one, record, is_object=False) for one in rejected[: MOST_OBJECTS + 1]]
+        entries = [checked_entry(one, record, is_object=True) for one in objects[: MOST_OBJECTS + 1]]
+        refused = [checked_entry(one, record, is_object=False) for one in rejected[: MOST_OBJECTS + 1]]
         if max(len(entries), len(refused)) > MOST_OBJECTS:
             raise InputError(f"an image may have {MOST_OBJECTS:,} objects at most")
         with self._locked():
@@ -286,8 +286,8 @@ def _checked(file: Path, content: Any) -> dict[str, Any]:
     return content
 
 
-def _entry(given: Mapping[str, Any], record: ImageRecord, is_object: bool) -> dict[str, Any]:
-    """What is kept of an object, or of what was rejected, once it has been checked."""
+def checked_entry(given: Mapping[str, Any], record: ImageRecord, is_object: bool) -> dict[str, Any]:
+    """What is kept of an object, or of what was rejected, once it has been checked; see `ReviewFolder.save`."""
     what = f"an object of {record.image_id}"
     if not isinstance(given, Mapping) or not isinstance(given.get("class"), str) or not given["class"].strip():
         raise InputError(f"{what} has no class")

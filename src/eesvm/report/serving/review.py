@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from eesvm._support.documents import is_number
 from eesvm._support.validation import InputError
-from eesvm.datasets.reviews import MOST_OBJECTS, ReviewFolder, StaleReviewError
+from eesvm.datasets.reviews import MOST_OBJECTS, ReviewFolder, StaleReviewError, checked_entry
 from eesvm.images.masks import mask_to_rle
 from eesvm.report.serving.inference import Inference
 from eesvm.report.serving.messages import Response, json_response
@@ -137,15 +137,23 @@ class ReviewSite:
         masks = {_place(one): one["segmentation"] for one in saved if "segmentation" in one}
         pixels = record.read() if any(each.get("mask") is True for each in content["objects"]) else None
         objects, rejected = (
-            [self._entry(each, record, masks, pixels) for each in one] for one in lists if one is not None
+            [self._entry(each, record, masks, pixels, one is lists[0]) for each in one]
+            for one in lists
+            if one is not None
         )
         return {"version": self._folder.save(record, version, objects, rejected)}
 
     def _entry(
-        self, given: Mapping[str, Any], record: ImageRecord, masks: Mapping[Any, Any], pixels: NDArray[np.uint8] | None
+        self,
+        given: Mapping[str, Any],
+        record: ImageRecord,
+        masks: Mapping[Any, Any],
+        pixels: NDArray[np.uint8] | None,
+        is_object: bool,
     ) -> dict[str, Any]:
         """An object with its exemplar by name, and with the mask that it keeps, as saved or refined."""
         kept = {key: given[key] for key in ("class", "bbox", "review", "score") if key in given}
+        checked_entry(kept, record, is_object)  # before a mask is made for it
         if given.get("mask") is True and _place(given) in masks:
             kept["segmentation"] = masks[_place(given)]
         number = given.get("exemplar")
@@ -157,9 +165,8 @@ class ReviewSite:
         winner = self._exemplars[number]
         identity = {"image_id": winner.image_id, "index": int(winner.index), "mirrored": int(winner.is_mirrored)}
         kept["exemplar"] = {"number": number, **identity}
-        box = given.get("bbox")
-        wants_mask = given.get("mask") is True and "segmentation" not in kept and winner.mask is not None
-        if wants_mask and pixels is not None and _is_box(box):
+        wants_mask = is_object and given.get("mask") is True and "segmentation" not in kept and winner.mask is not None
+        if wants_mask and pixels is not None:
             x, y, width, height = given["bbox"]
             handed = hand_on_refined(winner, np.array([x, y, x + width, y + height]), pixels, self._means)
             if handed.mask is not None and handed.mask.any():
@@ -185,12 +192,8 @@ class ReviewSite:
 def _place(entry: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Class and box, which tell an object from others of its image."""
     box: Any = entry.get("bbox")
-    is_place = _is_box(box) and isinstance(entry.get("class"), str)
-    return (entry["class"], *(round(float(one), 2) for one in box)) if is_place else None
-
-
-def _is_box(box: Any) -> bool:
-    return isinstance(box, list) and len(box) == 4 and all(is_number(one) for one in box)
+    is_box = isinstance(box, list) and len(box) == 4 and all(is_number(one) for one in box)
+    return (entry.get("class"), *(round(float(one), 2) for one in box)) if is_box else None
 
 
 def _is_json(media_type: str) -> bool:
