@@ -7,8 +7,8 @@
     POST /api/review/N/save         what somebody says about it: {"version", "objects", "rejected"}
 
 In: an `Inference`, image records, a `ReviewFolder`. Out: `ReviewSite`, a `Site` for the server. An object that keeps
-its mask gets that of its exemplar, refined by the photograph within the box as it was corrected. A save that was begun from an older
-version of the image is refused with status 409.
+its mask gets that of its exemplar, refined by the photograph within the box as it was corrected. A save that was begun
+from an older version of the image is refused with status 409.
 """
 
 from __future__ import annotations
