@@ -287,7 +287,18 @@ def _checked(file: Path, content: Any) -> dict[str, Any]:
 
 
 def checked_entry(given: Mapping[str, Any], record: ImageRecord, is_object: bool) -> dict[str, Any]:
-    """What is kept of an object, or of what was rejected, once it has been checked; see `ReviewFolder.save`."""
+    """What is kept of an object, or of what was rejected, once it has been checked.
+
+    Parameters
+    ----------
+    given : what was said about it, see `ReviewFolder.save`.
+    record : the image that it is in.
+    is_object : whether it is an object; else it was rejected.
+
+    Raises
+    ------
+    InputError : it cannot be kept.
+    """
     what = f"an object of {record.image_id}"
     if not isinstance(given, Mapping) or not isinstance(given.get("class"), str) or not given["class"].strip():
         raise InputError(f"{what} has no class")
