@@ -1,13 +1,15 @@
 """How long `eesvm add` takes: `python benchmarks/bench_add.py DATA/bccd OUT`.
 
 A model of about `--exemplars` exemplars of one class is trained, or taken from OUT where it is there, and `--added` objects
-of further images are added to it by the verb, in a process of its own, `--times` times. Prints seconds of each, reading the
-model and writing it anew included.
+of further images are added to it by the verb, in a process of its own, `--times` times. Prints seconds of each by the clock
+and of processor time, the start of Python, reading the model and writing it anew included, and how busy the machine was.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import resource
 import subprocess
 import sys
 import time
@@ -39,10 +41,13 @@ def main() -> None:
     size = sum(path.stat().st_size for path in (out / "model").rglob("*") if path.is_file()) / 1e6
     print(f"model folder {size:.0f} MB", flush=True)
     for _ in range(arguments.times):
-        started = time.perf_counter()
+        started, used = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [*COMMAND, "add", str(out / "model"), str(out / "more"), "-o", str(out / "grown"), "--overwrite"]
         subprocess.run([*command, "--no-cache"], check=True)
-        print(f"{time.perf_counter() - started:.1f} s", flush=True)
+        elapsed, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+        user, system = after.ru_utime - used.ru_utime, after.ru_stime - used.ru_stime
+        load = f"load {os.getloadavg()[0]:.1f} over the last minute"
+        print(f"{elapsed:.1f} s, of processor time {user:.1f} and {system:.1f} s in the system; {load}", flush=True)
 
 
 def prepare(arguments: argparse.Namespace) -> None:

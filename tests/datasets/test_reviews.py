@@ -64,6 +64,19 @@ def test_a_second_save_replaces_the_first(tmp_path, record):
     assert rejected == []
 
 
+def test_names_that_cannot_be_written(tmp_path, record):
+    from dataclasses import replace
+
+    folder = ReviewFolder(tmp_path / "review", "m1")
+    with pytest.raises(InputError) as error:
+        folder.save(replace(record, image_id="z\udcff"), 0, [], [])
+    assert str(error.value) == "the name of 'z\\udcff' is not UTF-8: give the file another name"
+    assert not (tmp_path / "review").exists()
+    persian = "\u06af\u0631\u0628\u0647\u200c\u0647\u0627"  # with a joiner, which is not printable
+    folder.save(record, 0, [thing(**{"class": persian})], [])
+    assert open_dataset(tmp_path / "review").classes == (persian,)
+
+
 def test_who_comes_second_is_told(tmp_path, record):
     one, other = ReviewFolder(tmp_path / "review", "m1"), ReviewFolder(tmp_path / "review", "m1")
     one.save(record, 0, [thing()], [])

@@ -529,7 +529,7 @@ def test_an_interrupted_add_leaves_the_model_whole(place, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--score", "0.5", "--precision", "0.9"], "--precision is for --score auto alone"),
+        (["--score", "0.5", "--precision", "0.9"], "--precision needs --score auto"),
         (["--format", "yolo-seg"], "--format must be some of csv, coco, voc, yolo, label-studio, cvat, labelme, joined by "
          "commas, got 'yolo-seg': `eesvm transfer` writes masks"),
     ],

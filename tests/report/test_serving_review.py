@@ -102,11 +102,66 @@ def test_requests_that_are_refused(server, target, content, status, sentence):
     assert sentence is None or answer == {"error": sentence}
 
 
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"bbox": [10**400, 0, 10, 10], "mask": True}, "An object of {} must have a `bbox` of four numbers."),
+        ({"bbox": [float("nan"), 0, 10, 10], "mask": True}, "An object of {} must have a `bbox` of four numbers."),
+        ({"bbox": [0, 0, float("inf"), 10]}, "An object of {} must have a `bbox` of four numbers."),
+        ({"bbox": [True, True, True, True]}, "An object of {} must have a `bbox` of four numbers."),
+        ({"bbox": [1e308, 0, 1e308, 10], "mask": True}, "An object of {} has a `bbox` that is no box."),
+        ({"bbox": [90_000, 0, 10, 10]}, "The box of an object of {} has no area within the image."),
+        ({"bbox": [5, 5, 1e-300, 10]}, "The box of an object of {} has no area within the image."),
+        ({"class": ["three"], "mask": True}, "An object of {} has no class."),
+        ({"class": {"three": 1}, "mask": True}, "An object of {} has no class."),
+        (
+            {"class": "three\n"},
+            "The class of an object of {} must be a name of up to 200 characters that can be shown.",
+        ),
+        ({"class": "\ud800"}, "The class of an object of {} must be a name of up to 200 characters that can be shown."),
+        (
+            {"class": "x" * 201},
+            "The class of an object of {} must be a name of up to 200 characters that can be shown.",
+        ),
+        ({"score": float("nan")}, "The score of an object of {} must be a number."),
+        ({"score": 10**400}, "The score of an object of {} must be a number."),
+        ({"exemplar": 999, "mask": True}, "There is no exemplar 999: the model has {n}, counted from 0."),
+        ({"exemplar": -1}, "There is no exemplar -1: the model has {n}, counted from 0."),
+        ({"exemplar": "0"}, "There is no exemplar 0: the model has {n}, counted from 0."),
+    ],
+)
+def test_objects_that_cannot_be_kept(server, images, tmp_path, changes, sentence):
+    thing = {"class": "three", "bbox": [5, 5, 20, 20], "review": "accepted", "score": 0.5, "exemplar": 0} | changes
+    status, answer = post(server, "/api/review/0/save", {"version": 0, "objects": [thing], "rejected": []})
+    n = len(quick_detector().exemplars_)
+    assert (status, answer) == (422, {"error": sentence.format(images[0].image_id, n=n)})
+    assert not (tmp_path / "review").exists()
+
+
 def test_other_refusals(server):
     assert server.upload(b"{", "application/json", "/api/review/0")[0] == 400
-    assert server.upload(b"{}", "text/plain", "/api/review/0/save")[0] == 415
+    assert server.upload(b"[" * 100_000, "application/json", "/api/review/0")[0] == 400
+    status, answer = server.upload(b"{}", "text/plain", "/api/review/0/save")
+    assert (status, answer["error"]) == (
+        415,
+        "JSON is needed here, and the request says text/plain: send the header Content-Type: application/json "
+        "(curl: -H 'Content-Type: application/json').",
+    )
     status, _, _ = server.ask("POST", "/api/review/0", b"{}", Content_Type="application/json", Origin="http://evil")
     assert status == 403
+
+
+def test_trouble_of_the_machine_is_not_the_reviewers_fault(server, tmp_path):
+    (tmp_path / "review").write_text("a file where the folder should be")
+    status, answer = post(server, "/api/review/0/save", {"version": 0, "objects": [], "rejected": []})
+    assert (status, answer["error"].startswith("The server cannot do this: ")) == (500, True)
+    (tmp_path / "review").unlink()
+    (tmp_path / "review").mkdir()
+    (tmp_path / "review/instances.json").write_text("{")
+    status, answer = post(server, "/api/review/0/save", {"version": 0, "objects": [], "rejected": []})
+    sentence = f"{tmp_path / 'review/instances.json'}: it is not JSON, or it is damaged."
+    assert (status, answer) == (422, {"error": sentence})
+    assert (tmp_path / "review/instances.json").read_text() == "{"
 
 
 def opened(open_page, server):

@@ -55,6 +55,22 @@ def written_coco(place):
     return path
 
 
+def test_masks_of_which_nothing_is_left_are_none(place):
+    """One pixel of an exemplar of 200 x 200 pixels is nothing on a box of 20 x 20."""
+    folder, records, _, _, _, _ = place
+    mask = np.zeros((200, 200), dtype=bool)
+    mask[100, 100] = True
+    exemplars = (ExemplarAnnotation("dog", "train_7", 2, np.array([0.0, 0, 200, 200]), mask),)
+    found = Detections("one", np.array([[10.0, 20, 30, 40]]), np.ones(1), np.array(["dog"]), np.array([0]))
+    chosen = ImageDetections(records[0], found, ((0,),), ((0.9,),))
+    handed = hand_on(exemplars, chosen)
+    assert not handed[0].mask.any()
+    write_coco_transfer(folder / "annotations.json", [(chosen, handed)], exemplars, coco_names(records, exemplars))
+    (entry,) = json.loads((folder / "annotations.json").read_text())["annotations"]
+    assert "segmentation" not in entry
+    assert entry["area"] == 400
+
+
 def test_supervision_reads_yolo_and_coco(place):
     supervision = pytest.importorskip("supervision", reason="needs the extra `supervision`")
     folder = written(place, "yolo")

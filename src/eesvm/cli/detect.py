@@ -183,7 +183,7 @@ def suggested_scores(detector: ExemplarDetector, arguments: argparse.Namespace) 
     """The least score of each class with --score auto, else None."""
     if arguments.score != AUTO:
         if arguments.precision is not None:
-            raise UsageError("--precision is for --score auto alone")
+            raise UsageError("--precision needs --score auto")
         return None
     return detector.suggested_scores(arguments.calibrator, arguments.precision)
 

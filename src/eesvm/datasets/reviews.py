@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unicodedata import category
 
 from eesvm._support.digests import file_digest
 from eesvm._support.documents import is_number
@@ -39,6 +40,7 @@ _LISTS = ("images", "annotations", "categories", "rejected")
 _MAX_BYTES = 1 << 28
 MOST_OBJECTS = 10_000  # of an image
 _LARGEST = 1e9
+_LONGEST_NAME = 200
 
 
 class StaleReviewError(InputError):
@@ -142,8 +144,10 @@ class ReviewFolder:
         StaleReviewError : the image has another version by now.
         InputError : an object cannot be kept.
         """
-        entries = [_entry(one, record, is_object=True) for one in objects[: MOST_OBJECTS + 1]]
-        refused = [_entry(one, record, is_object=False) for one in rejected[: MOST_OBJECTS + 1]]
+        if any(category(one) == "Cs" for one in record.image_id):  # how Python reads bytes that are not UTF-8
+            raise InputError(f"the name of {record.image_id!a} is not UTF-8: give the file another name")
+        entries = [checked_entry(one, record, is_object=True) for one in objects[: MOST_OBJECTS + 1]]
+        refused = [checked_entry(one, record, is_object=False) for one in rejected[: MOST_OBJECTS + 1]]
         if max(len(entries), len(refused)) > MOST_OBJECTS:
             raise InputError(f"an image may have {MOST_OBJECTS:,} objects at most")
         with self._locked():
@@ -282,17 +286,31 @@ def _checked(file: Path, content: Any) -> dict[str, Any]:
     return content
 
 
-def _entry(given: Mapping[str, Any], record: ImageRecord, is_object: bool) -> dict[str, Any]:
-    """What is kept of an object, or of what was rejected, once it has been checked."""
+def checked_entry(given: Mapping[str, Any], record: ImageRecord, is_object: bool) -> dict[str, Any]:
+    """What is kept of an object, or of what was rejected, once it has been checked.
+
+    Parameters
+    ----------
+    given : what was said about it, see `ReviewFolder.save`.
+    record : the image that it is in.
+    is_object : whether it is an object; else it was rejected.
+
+    Raises
+    ------
+    InputError : it cannot be kept.
+    """
     what = f"an object of {record.image_id}"
     if not isinstance(given, Mapping) or not isinstance(given.get("class"), str) or not given["class"].strip():
         raise InputError(f"{what} has no class")
-    x, y, width, height = _check_box(given.get("bbox"), what)
-    if width <= 0 or height <= 0 or x >= record.width or y >= record.height or x + width <= 0 or y + height <= 0:
+    if len(given["class"]) > _LONGEST_NAME or any(category(one) in ("Cc", "Cs") for one in given["class"]):
+        raise InputError(f"the class of {what} must be a name of up to {_LONGEST_NAME} characters that can be shown")
+    box = _within(_check_box(given.get("bbox"), what), record)
+    if box[2] <= 0 or box[3] <= 0:
         raise InputError(f"the box of {what} has no area within the image")
-    box = _within((x, y, width, height), record)
     entry: dict[str, Any] = {"class": given["class"], "bbox": box}
-    if is_number(given.get("score")):
+    if given.get("score") is not None:
+        if not is_number(given["score"]):
+            raise InputError(f"the score of {what} must be a number")
         entry["score"] = float(given["score"])
     if isinstance(given.get("exemplar"), Mapping):
         entry["exemplar"] = {str(key): value for key, value in given["exemplar"].items() if is_plain(value)}

@@ -26,7 +26,7 @@ from eesvm.calibration.calibrators.independent import (
     SigmoidCalibrator,
     Uncalibrated,
 )
-from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.calibration.calibrators.joint import JointCalibrator, own_image_pairs
 from eesvm.calibration.calibrators.shrinkage import ShrunkenCalibrator, can_shrink
 from eesvm.calibration.calibrators.sigmoid import fit_sigmoids
 from eesvm.calibration.exact import solve
@@ -168,7 +168,8 @@ def _fit_across(calibrator: SigmoidCalibrator, scores: CalibrationScores) -> Sig
     table = scores.table
     is_positive = np.asarray(table.labels) == 1
     lowest = -1.0 if calibrator.margin is None else calibrator.margin
-    is_own = np.asarray(table.groups)[is_positive][:, None] == np.asarray(table.exemplar_groups)[None, :]
+    is_own = own_image_pairs(table.groups, table.exemplar_groups, is_positive, table.n_exemplars)
+    assert is_own is not None
     positives = table.scores[is_positive]
     calibrator.sigmoids_, calibrator.muted_ = fit_sigmoids(
         positives,

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from eesvm._support.validation import FloatArray
 from eesvm.calibration.calibrators.base import ScoreCalibrator
-from eesvm.calibration.calibrators.joint import JointCalibrator
+from eesvm.calibration.calibrators.joint import JointCalibrator, own_image_pairs
 from eesvm.calibration.calibrators.shrinkage import ShrunkenCalibrator, fit_link, own_scales
 from eesvm.detector.class_training import CalibrationScores
 from eesvm.detector.left_out import JudgedWindows
@@ -117,8 +117,8 @@ def highest_elsewhere(scores: CalibrationScores) -> F64:
     """(E,) the best score of each exemplar on positives of other images than its own; -inf where there is none."""
     table = scores.table
     is_positive = np.asarray(table.labels) == 1
-    groups = np.asarray(table.groups)[is_positive]
-    is_own = groups[:, None] == np.asarray(table.exemplar_groups)[None, :]
+    is_own = own_image_pairs(table.groups, table.exemplar_groups, is_positive, table.n_exemplars)
+    assert is_own is not None
     return np.where(is_own, -np.inf, table.scores[is_positive]).max(axis=0, initial=-np.inf)
 
 

@@ -15,6 +15,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from eesvm._support.documents import Document, is_number
 from eesvm._support.extras import optional_module
 from eesvm._support.tensors import read_tensors, write_arrays
+from eesvm._support.threads import n_cores
 from eesvm._support.validation import InputError
 from eesvm.datasets.plain_json import plain_json
 from eesvm.datasets.problems import reason
@@ -79,13 +81,16 @@ def save_annotations(path: str | os.PathLike[str], annotations: Sequence[Exempla
     """
     arrays: dict[str, NDArray[Any]] = {"count": np.array([len(annotations)], dtype=np.int64)}
     sources = _sources(annotations)
+    pictures = {k: one.picture for k, one in enumerate(annotations) if one.picture is not None and k not in sources}
+    with ThreadPoolExecutor(n_cores()) as pool:  # compression releases the lock
+        compressed = dict(zip(pictures, pool.map(_as_png, pictures.values()), strict=True))
     for number, one in enumerate(annotations):
         if number in sources:
             continue
         if one.mask is not None:
             arrays[f"mask_{number}"] = np.packbits(one.mask.ravel())
-        if one.picture is not None:
-            arrays[f"picture_{number}"] = np.frombuffer(_as_png(one.picture), dtype=np.uint8)
+        if number in compressed:
+            arrays[f"picture_{number}"] = np.frombuffer(compressed[number], dtype=np.uint8)
     entries = [{MIRROR_OF: sources[k]} if k in sources else _as_json(one) for k, one in enumerate(annotations)]
     text = json.dumps(entries, allow_nan=False, ensure_ascii=False)
     write_arrays(path, FORMAT, FORMAT_VERSION, arrays, {"annotations": text})

@@ -212,7 +212,8 @@ def _entry(
 ) -> dict[str, Any]:
     box = coco_box(annotation.box)
     (found,) = image.detections[row]
-    mask = annotation.mask
+    # A mask of which nothing is left on a small box is none, as in the files of other tools.
+    mask = annotation.mask if annotation.mask is not None and annotation.mask.any() else None
     optional: dict[str, Any] = {
         "pose": annotation.pose,
         _SUBCATEGORY: annotation.subcategory,

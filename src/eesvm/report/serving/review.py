@@ -7,8 +7,8 @@
     POST /api/review/N/save         what somebody says about it: {"version", "objects", "rejected"}
 
 In: an `Inference`, image records, a `ReviewFolder`. Out: `ReviewSite`, a `Site` for the server. An object that keeps
-its mask gets that of its exemplar, stretched to the box as it was corrected. A save that was begun from an older
-version of the image is refused with status 409.
+its mask gets that of its exemplar, refined by the photograph within the box as it was corrected. A save that was begun
+from an older version of the image is refused with status 409.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._support.documents import is_number
 from eesvm._support.validation import InputError
-from eesvm.datasets.reviews import MOST_OBJECTS, ReviewFolder, StaleReviewError
+from eesvm.datasets.reviews import MOST_OBJECTS, ReviewFolder, StaleReviewError, checked_entry
 from eesvm.images.masks import mask_to_rle
 from eesvm.report.serving.inference import Inference
 from eesvm.report.serving.messages import Response, json_response
-from eesvm.report.serving.server import Site, Upload
+from eesvm.report.serving.server import JSON_NEEDED, Site, Upload
 from eesvm.structures import ExemplarAnnotation, ImageRecord
 from eesvm.transfer.detections import hand_on_refined
 from eesvm.transfer.refinement import mean_masks
@@ -89,7 +90,7 @@ class ReviewSite:
         if found is None or int(found[1]) >= len(self._records):
             return self._site.upload(target)
         record = self._records[int(found[1])]
-        return Upload(_is_json, partial(self._answer, self._save if found[2] else self._look, record))
+        return Upload(_is_json, partial(self._answer, self._save if found[2] else self._look, record), JSON_NEEDED)
 
     def _overview(self) -> dict[str, Any]:
         versions = self._folder.versions()
@@ -99,15 +100,19 @@ class ReviewSite:
     def _answer(self, work: Any, record: ImageRecord, body: bytes) -> Response:
         try:
             content = json.loads(body)
+        except (ValueError, RecursionError):
+            return json_response({"error": "What was sent is not JSON."}, 400)
+        try:
             if not isinstance(content, dict):
                 raise InputError("An object is needed here.")
             return json_response(work(record, content))
         except StaleReviewError as error:
             return _refused(error, 409)
-        except (InputError, OSError) as error:
+        except InputError as error:
             return _refused(error, 422)
-        except (ValueError, RecursionError):
-            return json_response({"error": "What was sent is not JSON."}, 400)
+        except OSError as error:  # of this machine, such as a full disk: what was sent may be sent again
+            place = f" ({error.filename})" if error.filename is not None else ""
+            return json_response({"error": f"The server cannot do this: {error.strerror or error}{place}."}, 500)
         except MemoryError:
             return json_response({"error": "There is not enough memory for this image."}, 422)
 
@@ -132,26 +137,36 @@ class ReviewSite:
         masks = {_place(one): one["segmentation"] for one in saved if "segmentation" in one}
         pixels = record.read() if any(each.get("mask") is True for each in content["objects"]) else None
         objects, rejected = (
-            [self._entry(each, record, masks, pixels) for each in one] for one in lists if one is not None
+            [self._entry(each, record, masks, pixels, one is lists[0]) for each in one]
+            for one in lists
+            if one is not None
         )
         return {"version": self._folder.save(record, version, objects, rejected)}
 
     def _entry(
-        self, given: Mapping[str, Any], record: ImageRecord, masks: Mapping[Any, Any], pixels: NDArray[np.uint8] | None
+        self,
+        given: Mapping[str, Any],
+        record: ImageRecord,
+        masks: Mapping[Any, Any],
+        pixels: NDArray[np.uint8] | None,
+        is_object: bool,
     ) -> dict[str, Any]:
         """An object with its exemplar by name, and with the mask that it keeps, as saved or refined."""
         kept = {key: given[key] for key in ("class", "bbox", "review", "score") if key in given}
+        checked_entry(kept, record, is_object)  # before a mask is made for it
         if given.get("mask") is True and _place(given) in masks:
             kept["segmentation"] = masks[_place(given)]
         number = given.get("exemplar")
-        if type(number) is not int or not 0 <= number < len(self._exemplars):
+        if number is None:
             return kept
+        if type(number) is not int or not 0 <= number < len(self._exemplars):
+            n_all = len(self._exemplars)
+            raise InputError(f"there is no exemplar {str(number)[:40]}: the model has {n_all}, counted from 0")
         winner = self._exemplars[number]
         identity = {"image_id": winner.image_id, "index": int(winner.index), "mirrored": int(winner.is_mirrored)}
         kept["exemplar"] = {"number": number, **identity}
-        box = given.get("bbox")
-        wants_mask = given.get("mask") is True and "segmentation" not in kept and winner.mask is not None
-        if wants_mask and pixels is not None and _is_box(box):
+        wants_mask = is_object and given.get("mask") is True and "segmentation" not in kept and winner.mask is not None
+        if wants_mask and pixels is not None:
             x, y, width, height = given["bbox"]
             handed = hand_on_refined(winner, np.array([x, y, x + width, y + height]), pixels, self._means)
             if handed.mask is not None and handed.mask.any():
@@ -177,11 +192,8 @@ class ReviewSite:
 def _place(entry: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """Class and box, which tell an object from others of its image."""
     box: Any = entry.get("bbox")
-    return (entry.get("class"), *(round(float(one), 2) for one in box)) if _is_box(box) else None
-
-
-def _is_box(box: Any) -> bool:
-    return isinstance(box, list) and len(box) == 4 and all(type(one) in (int, float) for one in box)
+    is_box = isinstance(box, list) and len(box) == 4 and all(is_number(one) for one in box)
+    return (entry.get("class"), *(round(float(one), 2) for one in box)) if is_box else None
 
 
 def _is_json(media_type: str) -> bool:
@@ -190,6 +202,6 @@ def _is_json(media_type: str) -> bool:
 
 def _refused(error: Exception, status: int) -> Response:
     sentence = " ".join(str(error).split())
-    return json_response(
-        {"error": sentence[:1].upper() + sentence[1:] + ("" if sentence.endswith(".") else ".")}, status
-    )
+    if not sentence.partition(" ")[0].endswith(":"):  # the name of a file stays as it is
+        sentence = sentence[:1].upper() + sentence[1:]
+    return json_response({"error": sentence + ("" if sentence.endswith(".") else ".")}, status)

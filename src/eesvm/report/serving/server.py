@@ -40,6 +40,10 @@ _MAX_HEAD = 16 * 1024  # bytes
 _PIECE = 64 * 1024  # bytes read at once of what is thrown away
 
 
+IMAGE_NEEDED = ("An image", "image/jpeg, or the kind that it is")
+JSON_NEEDED = ("JSON", "application/json")
+
+
 @dataclass(frozen=True)
 class Limits:
     """What clients may take."""
@@ -60,6 +64,7 @@ class Upload:
 
     accepts: Callable[[str], bool]
     work: Callable[[bytes], Response]
+    needed: tuple[str, str] = IMAGE_NEEDED  # what is taken in words, and its content type, for who sends another
 
 
 class Site(Protocol):
@@ -194,7 +199,7 @@ class Server:
         """Read an upload, where there is room for it, and have it worked on."""
         length = body_length(request, self.limits.max_upload)
         if not upload.accepts(media_type(request)):
-            raise Refusal(415, _kind_needed(media_type(request)))
+            raise Refusal(415, _kind_needed(*upload.needed, media_type(request)))
         if self._n_uploads >= self.limits.n_running + self.limits.n_waiting:
             raise _busy()
         self._n_uploads += 1
@@ -256,12 +261,13 @@ async def _unless_gone(
         leaving.cancel()
 
 
-def _kind_needed(got: str) -> str:
+def _kind_needed(what: str, content_type: str, got: str) -> str:
     """Which header to send: clients such as curl name a kind of their own where they are told none."""
     kind = f"the request says {got[:60]}" if got else "the request does not say what it sends"
+    first = content_type.partition(",")[0]
     return (
-        f"An image is needed here, and {kind}: send the header Content-Type: image/jpeg, or the kind that it is "
-        "(curl: -H 'Content-Type: image/jpeg')."
+        f"{what} is needed here, and {kind}: send the header Content-Type: {content_type} "
+        f"(curl: -H 'Content-Type: {first}')."
     )
 
 
