@@ -8,12 +8,18 @@ from __future__ import annotations
 import argparse
 from importlib import import_module
 
+from eesvm._support.ahead import compiled_ahead
 from eesvm._support.files import check_output_folder
 from eesvm.cli.console import Screen
 
 
 def run(arguments: argparse.Namespace) -> int:
     check_output_folder(arguments.output, arguments.overwrite)
-    job = import_module(f"eesvm.cli.demo.{'scores' if arguments.scores else 'scenes'}")  # the other is not needed
-    job.run(arguments.output, arguments.overwrite, Screen(arguments.quiet), arguments.quiet)
+    what = "scores" if arguments.scores else "scenes"
+    kernel = import_module("eesvm.calibration.search.dive_kernels").dive  # one that both demos compile late
+    with compiled_ahead(f"eesvm.cli.demo.rehearsal:{what}", kernel):
+        job = import_module(
+            f"eesvm.cli.demo.{what}"
+        )  # here, as the helper need not wait for it; the other is not needed
+        job.run(arguments.output, arguments.overwrite, Screen(arguments.quiet), arguments.quiet)
     return 0
