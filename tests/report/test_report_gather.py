@@ -269,7 +269,7 @@ def test_detections_without_exemplar_and_of_an_unknown_class():
     first = small_detections()[0]
     n = len(first)
     other = replace(first, class_names=np.full(n, "zebra"), exemplars=np.full(n, -1))
-    data = gathered(detections=[other])
+    data = gathered(detections=[other], max_detections=500)
     assert [row.name for row in data.classes] == ["three", "eight", "zebra"]
     assert {each.exemplar for each in data.detections} == {None}
     assert {each.kind for each in data.detections} == {report_data.UNJUDGED}

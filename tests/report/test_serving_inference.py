@@ -32,7 +32,7 @@ from eesvm.transfer import refine, transfer
 from eesvm.transfer.refinement import mean_masks
 from helpers.detector_scenes import quick_options, scenes, trained
 from helpers.examples import ALL
-from helpers.serving_help import RememberingInference, quick_detector, running, scene
+from helpers.serving_help import quick_detector, running, scene
 
 FLOORS = (1.0, 0.9, 0.5)
 
@@ -46,8 +46,7 @@ def encoded(pixels, kind="PNG", **options):
 
 @pytest.fixture(scope="module")
 def engine():
-    kind = Inference if ALL else RememberingInference
-    return kind(quick_detector(), max_pixels=2_000_000)
+    return Inference(quick_detector(), max_pixels=2_000_000)
 
 
 @pytest.fixture(scope="module")
@@ -358,8 +357,8 @@ def test_what_a_library_complains_about_stays_here(engine, monkeypatch, caplog):
     assert "/home/somebody/file.cpp" in caplog.text
 
 
-def test_many_uploads_at_once(search):
-    engine, content = Inference(quick_detector()), encoded(scene())
+def test_many_uploads_at_once(engine, search):
+    content = encoded(scene())
     with running(ModelSite(engine, search, 1_000_000), Limits(n_running=2, n_waiting=2)) as server:
         with ThreadPoolExecutor(12) as pool:
             answers = list(pool.map(lambda _: server.upload(content), range(12 if ALL else 6)))
