@@ -124,12 +124,11 @@ import sys
 from eesvm.calibration.search import ascent_kernels, dive_kernels, neighbourhood_kernels
 from eesvm.cli.demo import rehearsal, scores
 from eesvm.cli.console import Screen
-rehearsal.solve = lambda *arguments, **options: None  # what is left, and what the demo does itself
 rehearsal.scores()
 kernels = [neighbourhood_kernels.make_moves, dive_kernels.least_costs, dive_kernels.dive]
 kernels += [ascent_kernels.exact_values, ascent_kernels.undominated, ascent_kernels.by_negative]
 before = [set(kernel.signatures) for kernel in kernels]
-assert all(len(known) == 1 for known in before), before
+assert all(before), before
 scores._SECONDS = 0.5
 scores._search(scores.digit_score_table(), Screen(quiet=True))
 after = [set(kernel.signatures) for kernel in kernels]

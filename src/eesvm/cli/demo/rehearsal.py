@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from eesvm._support.threads import workers
 from eesvm.calibration.anytime import Run
-from eesvm.calibration.calibrators.independent import SigmoidCalibrator
-from eesvm.calibration.exact import solve
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.quanta import rank_whole
 from eesvm.calibration.ranks import RankedProblem
@@ -24,22 +22,23 @@ from eesvm.calibration.search.dives import Dive
 from eesvm.calibration.search.neighbourhoods import NeighbourhoodSearch
 from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import cheap_box, reduce
-from eesvm.calibration.tables.examples import digit_score_table
 
-_EVERY = 7  # rows of the table: enough for ranks of the same dtype
+_TABLE = 2000, 20  # windows and exemplars: enough for ranks of the same dtypes as in the demos
 _SCENES = 6, 3  # to train on, to test on
 
 
 def scores() -> None:
     """What `eesvm demo --scores` comes to after its first solution, in the order in which it does."""
-    table = digit_score_table().train
-    rows, labels = np.ascontiguousarray(table.scores[::_EVERY]), np.asarray(table.labels)[::_EVERY]
-    is_positive = labels == 1
+    generator = np.random.default_rng(0)
+    rows, is_positive = generator.normal(size=_TABLE), np.arange(_TABLE[0]) % 10 == 0
     problem = CalibrationProblem(rows[is_positive], rows[~is_positive])
     ranked, _ = rank_whole(problem, 1.0, only_useful=True)
     _Unstarted(ranked).step(1)
     _dive(ranked)
-    SigmoidCalibrator().fit(rows, labels)
+    from eesvm.calibration.calibrators.independent import SigmoidCalibrator  # it loads scikit-learn
+    from eesvm.calibration.exact import solve
+
+    SigmoidCalibrator().fit(rows, is_positive.astype(int))
     solve(problem, time_limit=0.2)
 
 
