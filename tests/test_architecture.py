@@ -34,8 +34,9 @@ ROAD = (
 
 # The same inside three rooms: a part imports from parts before it.
 PARTS = {
-    "exemplars": ("rows", "scoring", "solver", "svms", "lda", "single_svm", "mining", "files"),
+    "exemplars": ("choices", "rows", "scoring", "solver", "svms", "lda", "single_svm", "mining", "files"),
     "calibration": (
+        "choices",
         "units",
         "problem",
         "detector_costs",

@@ -3,8 +3,11 @@
 import os
 import re
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -62,11 +65,29 @@ def folder(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_line_runs_with_what_is_installed_above_it(section, folder):
+    clone = folder / "clone"  # pip builds in the folder that it installs from
+    shutil.copytree(ROOT, clone, ignore=shutil.ignore_patterns(".*", "__pycache__", "build", "demo", "*.egg-info"))
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run([sys.executable, "-m", "venv", "clean"], cwd=folder, check=True)
     for tool, *arguments in commands(section):
-        if tool == "pip":  # the clone
-            arguments = [re.sub(r"^\.(?=$|\[)", str(ROOT), each) for each in arguments] + ["--quiet"]
+        if tool == "pip":
+            arguments = [re.sub(r"^\.(?=$|\[)", str(clone), each) for each in arguments] + ["--quiet"]
         line = [str(folder / "clean" / "bin" / tool), *arguments]
+        if arguments[0] == "serve":
+            _serve(line, folder, clean)
+            continue
         done = subprocess.run(line, cwd=folder, env=clean, capture_output=True, text=True, timeout=1800, check=False)
         assert done.returncode == 0, f"{shlex.join(line)}\n{done.stdout}\n{done.stderr}"
+
+
+def _serve(line, folder, environment):
+    """The line that goes on until Ctrl-C: its page answers, and Ctrl-C is no error."""
+    with subprocess.Popen(line, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            address = next(found[0] for text in process.stdout if (found := re.search(r"http://\S+", text)))
+            with urllib.request.urlopen(address, timeout=60) as answer:
+                assert answer.status == 200
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=60) == 0
+        finally:
+            process.kill()

@@ -370,6 +370,7 @@ def test_parts_that_cannot_meet_a_budget_are_refitted():
     assert hold_out(made, calibrator, problem, 3).recall.value == recall_of_refits(problem, calibrator, 3)
 
 
+@pytest.mark.long
 def test_parts_in_which_one_detector_is_not_enough_are_fitted_like_the_whole():
     """One detector has the recall in some parts, and not in others."""
     scores = ONE_OF_TWO.copy()

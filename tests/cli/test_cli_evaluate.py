@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from eesvm.cli import evaluate, main, train
+from eesvm.cli import evaluate, inputs, main
 from eesvm.cli.console import Screen
 from eesvm.datasets import select, write_coco, write_voc
 from eesvm.datasets.scenes import make_scenes
@@ -44,7 +44,7 @@ drawn = cache(make_scenes)
 
 @pytest.fixture(autouse=True)
 def _scenes_are_drawn_once(monkeypatch):
-    monkeypatch.setattr(train, "make_scenes", drawn)
+    monkeypatch.setattr(inputs, "make_scenes", drawn)
 
 
 @pytest.fixture(scope="module")

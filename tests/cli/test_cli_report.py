@@ -12,6 +12,7 @@ from eesvm.datasets import write_coco, write_voc
 from eesvm.images import write_image
 from eesvm.metrics.detection_files import CSV_COLUMNS, read_detections
 from helpers.detector_scenes import scenes
+from helpers.examples import ALL
 
 QUICK = [
     *("--descriptor", "hog", "--mode", "single", "--jobs", "1"),
@@ -44,7 +45,8 @@ def report(place, tmp_path, capsys):
     def report(data, *arguments, model="model"):
         out = tmp_path / "report.html"
         command = ["report", str(place / model), str(data), "-o", str(out), "--overwrite", "--jobs", "1"]
-        status = main([*command, "--cache", str(place / "cache"), *map(str, arguments)])
+        few = [] if ALL else ["--max-detections", "60"]  # each detection that is shown has its mask refined
+        status = main([*command, "--cache", str(place / "cache"), *few, *map(str, arguments)])
         text = out.read_text() if out.exists() else ""
         found = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
         return status, json.loads(found[1]) if found else None, capsys.readouterr()

@@ -210,6 +210,7 @@ def test_a_training_image_among_the_test_images_is_refused(halves, tmp_path, cap
     )
 
 
+@pytest.mark.long
 def test_the_images_of_the_network_are_told_apart_from_the_others(halves, tmp_path, capsys):
     arguments = ["--data", str(halves), "--own-split", *QUICK[2:], "--no-figures"]
     assert main(["reproduce", "-o", str(tmp_path / "out"), *arguments, "--network-split", "test"]) == 1

@@ -322,6 +322,7 @@ def test_what_stands_below_the_pictures(capsys, tmp_path, place, detector, near,
         assert captions[k] == f"{k + 1}: {name} {shown[k]}\n{origin}"
 
 
+@pytest.mark.long
 def test_pictures_of_a_vote_say_that_they_show_the_winner(capsys, tmp_path, place, detector, texts):
     test = open_dataset(place / "data", split="test")
     found = read_detections(place / "found" / "detections.csv")
@@ -597,6 +598,7 @@ def test_an_id_in_the_file_of_the_exemplar_is_nothing_that_is_handed_on(capsys, 
         assert texts[2 * k][2] == ("transferred\nnothing but the box", "transferred\nlabels alone")[k]
 
 
+@pytest.mark.long
 def test_notes_about_a_single_thing(capsys, tmp_path, place, detector, near):
     winner = detector.exemplars_[0]
     own = Detections(

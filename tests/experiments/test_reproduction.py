@@ -99,6 +99,7 @@ def test_a_second_run_measures_nothing(finished):
     assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.long
 def test_an_interrupted_run_goes_on_to_the_same_end(finished, tmp_path):
     _, found = finished
     with pytest.raises(KeyboardInterrupt):

@@ -22,10 +22,13 @@ from eesvm.transfer.detections import hand_on
 from eesvm.transfer.refinement import mean_masks
 from helpers.detector_scenes import detections as detections_of
 from helpers.detector_scenes import quick_options, scenes, trained
+from helpers.examples import ALL
 from helpers.report_examples import small_detections, small_model, small_report
 
 
 def gathered(detector=None, dataset=None, detections=None, **arguments):
+    if not ALL:  # each detection has its mask refined
+        arguments.setdefault("max_detections", 40)
     return gather(
         small_model() if detector is None else detector,
         scenes("test") if dataset is None else dataset,
@@ -266,7 +269,7 @@ def test_detections_without_exemplar_and_of_an_unknown_class():
     first = small_detections()[0]
     n = len(first)
     other = replace(first, class_names=np.full(n, "zebra"), exemplars=np.full(n, -1))
-    data = gathered(detections=[other])
+    data = gathered(detections=[other], max_detections=500)
     assert [row.name for row in data.classes] == ["three", "eight", "zebra"]
     assert {each.exemplar for each in data.detections} == {None}
     assert {each.kind for each in data.detections} == {report_data.UNJUDGED}

@@ -357,6 +357,7 @@ def test_what_a_library_complains_about_stays_here(engine, monkeypatch, caplog):
     assert "/home/somebody/file.cpp" in caplog.text
 
 
+@pytest.mark.long
 def test_many_uploads_at_once(engine, search):
     content = encoded(scene())
     with running(ModelSite(engine, search, 1_000_000), Limits(n_running=2, n_waiting=2)) as server:

@@ -16,7 +16,7 @@ from eesvm.report.serving.inference import Inference
 from eesvm.report.serving.server import Limits
 from eesvm.report.serving.site import ModelSite
 from helpers.detector_scenes import quick_options
-from helpers.serving_help import quick_detector, running, scene
+from helpers.serving_help import RememberingInference, quick_detector, running, scene
 
 FLOORS = (1.0, 0.9, 0.5)
 GONE = "The server does not answer: is `eesvm serve` still running?"
@@ -24,7 +24,7 @@ GONE = "The server does not answer: is `eesvm serve` still running?"
 
 @pytest.fixture(scope="module")
 def engine():
-    return Inference(quick_detector(), max_pixels=1_000_000)
+    return RememberingInference(quick_detector(), max_pixels=1_000_000)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def server(site):
         yield address
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def answer(engine, site):
     """What the server will say about the scene."""
     return engine.detect(png(scene()), site._floors.state.table)
@@ -289,8 +289,15 @@ def test_what_cannot_be_used_gets_a_sentence(open_page, server, answer):
     assert page.locator(".card").count() == len(standing(answer, 0))
 
 
-def test_the_last_image_wins(open_page, server):
-    page = opened(open_page, server)
+@pytest.fixture
+def slow_server(site):
+    """One that has to look at every image, as the real one."""
+    with running(ModelSite(Inference(quick_detector()), site._floors, 500_000)) as address:
+        yield address
+
+
+def test_the_last_image_wins(open_page, slow_server):
+    page = opened(open_page, slow_server)
     small = np.ascontiguousarray(scene()[:120, :160])
     page.set_input_files("#file", photo("first.png"))
     page.set_input_files("#file", photo("second.png", png(small)))
@@ -337,10 +344,9 @@ def test_floors_that_become_ready_later(open_page, engine):
         search.stop()
 
 
-def test_a_model_without_scores_says_so(open_page):
+def test_a_model_without_scores_says_so(open_page, engine):
     models = [replace(model, read_scores=None) for model in quick_detector().models_]
-    detector = quick_detector()
-    with running(ModelSite(Inference(detector), FloorSearch(models, quick_options()), 500_000)) as server:
+    with running(ModelSite(engine, FloorSearch(models, quick_options()), 500_000)) as server:
         page = uploaded(opened(open_page, server))
         assert not page.is_visible("#floor")
         assert page.inner_text("#floor-text") == (

@@ -14,11 +14,10 @@ from eesvm.datasets.reviews import ReviewFolder
 from eesvm.detector.training_table import propose_windows
 from eesvm.images import write_image
 from eesvm.report.serving.floors import FloorSearch
-from eesvm.report.serving.inference import Inference
 from eesvm.report.serving.review import ReviewSite
 from eesvm.report.serving.site import ModelSite
 from helpers.detector_scenes import quick_options, scenes
-from helpers.serving_help import quick_detector, running
+from helpers.serving_help import RememberingInference, quick_detector, running
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +31,14 @@ def images(tmp_path_factory):
     return records
 
 
+@pytest.fixture(scope="module")
+def inference():
+    return RememberingInference(quick_detector())
+
+
 @pytest.fixture
-def server(tmp_path, images):
+def server(tmp_path, images, inference):
     detector = quick_detector()
-    inference = Inference(detector)
     model = ModelSite(inference, FloorSearch(detector.models_, quick_options(), [], 0.1), 500_000)
     folder = ReviewFolder(tmp_path / "review", "m1")
     with running(ReviewSite(model, inference, images, folder, detector.exemplars_, {"three": 0.0})) as address:

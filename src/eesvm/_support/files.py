@@ -8,6 +8,7 @@ What the files hold is the business of the callers.
 
 from __future__ import annotations
 
+import csv
 import ctypes
 import os
 import shutil
@@ -15,7 +16,7 @@ import tokenize
 import uuid
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -58,6 +59,12 @@ def atomic_write(path: str | os.PathLike[str], text: bool = False) -> Iterator[I
     finally:
         with suppress(OSError):  # on a read-only disk this fails too, and would hide why
             temporary.unlink(missing_ok=True)
+
+
+def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
+    """A table as a csv file."""
+    with atomic_write(path, text=True) as handle:
+        csv.writer(handle, lineterminator="\n").writerows(rows)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.exceptions import NotFittedError
 
 FloatArray = NDArray[np.floating[Any]]
 
@@ -26,10 +25,6 @@ _BLOCK_ELEMENTS = 1 << 19  # elements looked at together, so that checks of a la
 
 class InputError(ValueError):
     """Something the caller passed cannot be used; the message is one sentence for people."""
-
-
-class NotFittedInputError(InputError, NotFittedError):
-    """An estimator was asked for an answer before `fit`; scikit-learn knows it as its own NotFittedError."""
 
 
 def check_scores(values: ArrayLike, name: str, missing: str | None = None) -> FloatArray:

@@ -15,6 +15,7 @@ from eesvm._support.threads import workers
 from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.calibration.anytime import ProgressCallback, Run
 from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.choices import SEARCH_METHODS
 from eesvm.calibration.detector_costs import costs_as_negatives
 from eesvm.calibration.few_detectors import check_max_detectors
 from eesvm.calibration.floor_with_few import least_loss_with_few
@@ -34,7 +35,6 @@ from eesvm.calibration.search.heuristics import first_leaf
 from eesvm.calibration.units import common_unit, is_optimal
 
 _TINY = 2.0**-900  # a quantum at which the price of leaving a positive out may be too small for a float
-SEARCH_METHODS = ("exact", "algorithm1", "exhaustive", "greedy")
 
 
 def solve(

@@ -3,7 +3,8 @@
 In: arguments. Out: an exit status: 0; 1 with one line on the error stream where a file cannot be used; 2 for a wrong
 call, which is also an option whose value can never be right; 130 when interrupted. Results go to the output stream,
 progress and errors to the error stream.
-Each verb reads, calls the library and writes.
+Each verb reads, calls the library and writes. What it takes is in `parsers`; the module that does its work is imported
+when it runs, so that a question for help, or a wrong call, is answered at once.
 """
 
 from __future__ import annotations
@@ -15,26 +16,8 @@ from collections.abc import Sequence
 
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
-from eesvm.cli import (
-    add,
-    apply,
-    cache,
-    calibrate,
-    data,
-    demo,
-    detect,
-    drop,
-    evaluate,
-    finetune,
-    report,
-    reproduce,
-    serve,
-    train,
-    transfer,
-    verify,
-    windows,
-)
 from eesvm.cli.arguments import Parser, UsageError
+from eesvm.cli.parsers import VERBS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -69,25 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"eesvm {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for module in (
-        calibrate,
-        verify,
-        apply,
-        demo,
-        data,
-        windows,
-        finetune,
-        train,
-        add,
-        drop,
-        detect,
-        transfer,
-        evaluate,
-        report,
-        reproduce,
-        serve,
-        cache,
-    ):
+    for module in VERBS:
         module.add_parser(verbs)
     return parser
 

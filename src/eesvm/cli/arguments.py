@@ -11,6 +11,8 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
 from typing import Any, NoReturn
 
 from eesvm._support.validation import MISSING, InputError
@@ -65,8 +67,12 @@ def _hint(name: str, known: Iterable[str]) -> str:
     return f": did you mean {' or '.join(close)}?" if close else ""
 
 
-def add_verb(verbs: Parsers, name: str, run: Callable[[argparse.Namespace], int], summary: str, text: str) -> Any:
-    """A parser for one verb; `text` goes below its options as it is."""
+def add_verb(verbs: Parsers, name: str, work: str | None, summary: str, text: str) -> Any:
+    """A parser for one verb; `text` goes below its options as it is.
+
+    `work` is what runs it, as `module:function` in `eesvm.cli`, imported when it is run; None where the verb has verbs
+    of its own.
+    """
     parser = verbs.add_parser(
         name,
         help=summary,
@@ -74,8 +80,15 @@ def add_verb(verbs: Parsers, name: str, run: Callable[[argparse.Namespace], int]
         epilog=text,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.set_defaults(run=run)
+    if work is not None:
+        parser.set_defaults(run=partial(_run, work))
     return parser
+
+
+def _run(work: str, arguments: argparse.Namespace) -> int:
+    module, function = work.split(":")
+    status: int = getattr(import_module(f"eesvm.cli.{module}"), function)(arguments)
+    return status
 
 
 def add_table_arguments(parser: argparse.ArgumentParser, missing: str | None = None) -> None:

@@ -13,33 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from eesvm._support.amounts import duration, file_size
-from eesvm.cli.arguments import Parsers, add_verb
 from eesvm.cli.console import Screen
 from eesvm.descriptors.cache import CacheInfo, DescriptorCache
 from eesvm.descriptors.pretrained import converted_files, default_cache_folder
-
-_HELP = """\
-Descriptors and windows are kept under the content of their image and all parameters, so nothing here is ever out of
-date; clearing it costs time and nothing else. The default folder is that of the environment variable EESVM_CACHE, or
-the cache folder of the system; converted networks are kept there, too.
-
-example:
-  eesvm cache info
-  eesvm cache clear --folder features
-"""
-
-
-def add_parser(verbs: Parsers) -> None:
-    parser = add_verb(
-        verbs, "cache", _no_verb, "look at the descriptors and windows kept on disk, or remove them", _HELP
-    )
-    own = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    info = add_verb(own, "info", run_info, "print how much is kept, where, and since when", _HELP)
-    clear = add_verb(own, "clear", run_clear, "remove what is kept; files that are not the cache's stay", _HELP)
-    for verb in (info, clear):
-        verb.add_argument("--folder", metavar="FOLDER", help="of the cache (default: that of the system)")
-    info.add_argument("--json", action="store_true", help="print everything as JSON")
-    clear.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
 def run_info(arguments: argparse.Namespace) -> int:
@@ -70,10 +46,6 @@ def run_clear(arguments: argparse.Namespace) -> int:
     if networks:
         screen.say(f"removed {len(networks)} converted networks, which are made again when they are needed")
     return 0
-
-
-def _no_verb(arguments: argparse.Namespace) -> int:
-    return 2  # never called: argparse insists on one of the verbs
 
 
 def _networks(folder: str | None) -> list[Path]:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
 from eesvm._support.amounts import amount, duration, percent
-from eesvm.calibration.anytime import Progress as SearchState
-from eesvm.calibration.anytime import ProgressCallback
-from eesvm.calibration.result import CalibrationResult
+
+if TYPE_CHECKING:  # a screen should not load what searches
+    from eesvm.calibration.anytime import Progress as SearchState
+    from eesvm.calibration.anytime import ProgressCallback
+    from eesvm.calibration.result import CalibrationResult
 
 _WIDE = 1000  # characters, more than any line has
 _LINE_SECONDS = 60.0  # between two lines about a search where there is no terminal

@@ -17,17 +17,18 @@ from typing import Any
 from eesvm._support.amounts import duration, enumeration
 from eesvm._support.files import atomic_folder, check_output_file, check_output_folder
 from eesvm._support.validation import InputError, check_image_name
-from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_verb, judging_options, number
+from eesvm.cli.arguments import UsageError, judging_options
 from eesvm.cli.console import Screen
+from eesvm.cli.inputs import open_data
+from eesvm.cli.parsers.detect import OUTPUTS
 from eesvm.cli.stages import n_images_given, report_problems, report_profile, stage_bar
-from eesvm.cli.train import open_data
 from eesvm.datasets.coco import annotation_files
 from eesvm.datasets.formats import detect_format
 from eesvm.datasets.tree import is_image
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector.class_calibration import check_calibrators
 from eesvm.detector.detector import ExemplarDetector, named_apart
-from eesvm.detector.options import AUTO, CALIBRATORS
+from eesvm.detector.options import AUTO
 from eesvm.images.files import write_image
 from eesvm.metrics.detection_files import (
     Ids,
@@ -40,50 +41,9 @@ from eesvm.metrics.detection_files import (
 )
 from eesvm.report.annotated import annotated
 from eesvm.structures import Dataset, Detections, ImageRecord, Problem
-from eesvm.transfer.labelling_files import BOX_FORMATS, MASK_FORMATS, labelled_images, write_labels
+from eesvm.transfer.choices import BOX_FORMATS, MASK_FORMATS
+from eesvm.transfer.labelling_files import labelled_images, write_labels
 from eesvm.transfer.refinement import mean_masks
-
-OUTPUTS = ("csv", "coco", "voc", *BOX_FORMATS)
-
-_HELP = f"""\
-IMAGES are image files, folders, patterns such as 'photos/*.jpg', a dataset (with --split, its images of that split), or
-the word scenes. OUT ending in .csv or .json is one file. Otherwise it is a folder with detections.csv; --format asks
-for detections.json (COCO results), voc (VOC text files), yolo, label-studio, cvat or labelme beside it or in its place.
-The column exemplar is the number of the training object that won, as in the model; -1 is none. --draw adds a folder
-pictures with every image, frames around its detections, and the refined masks that they inherit.
-
-Calibrators: {", ".join(CALIBRATORS)}.
-
-example:
-  eesvm detect model photo.jpg -o detections.csv --score 0.5
-  eesvm detect model VOCdevkit/VOC2007 --split test -o detections --format csv,voc
-  eesvm detect model photos -o labels --format label-studio,cvat --draw
-"""
-
-
-def add_parser(verbs: Parsers) -> None:
-    parser = add_verb(verbs, "detect", run, "find objects in images with a trained model", _HELP)
-    add = parser.add_argument
-    add("model", metavar="MODEL", help="folder that `eesvm train` wrote")
-    add("images", nargs="+", metavar="IMAGES", help="images, folders, patterns or a dataset")
-    add("-o", "--output", required=True, metavar="OUT", help=".csv or .json file, or a folder")
-    add("--format", metavar="A,B,...", help=f"what to write into a folder: {', '.join(OUTPUTS)} (default: csv)")
-    add("--draw", action="store_true", help="write each image with its detections into OUT/pictures")
-    add("--split", metavar="NAME", help="of a dataset: only the images of this split")
-    add_annotations_argument(parser)
-    add("--calibrator", metavar="NAME", help="another calibrator than that of the model")
-    add("--score", type=score, metavar="S", help="leave out detections that score less; auto: less than MODEL suggests")
-    add("--precision", type=number(above=0, maximum=1), metavar="P",
-        help="with --score auto: from the score on that has this precision (default: the best F1)")  # fmt: skip
-    add("--max-detections", type=number(minimum=1, integer=True), metavar="N", help="keep the N best of an image")
-    add("--nms", type=number(minimum=0, maximum=1), metavar="IOU", help="overlap of two detections of a class")
-    add("--no-box-regression", action="store_true", help="leave boxes where windows are proposed")
-    add("--jobs", type=number(minimum=1, integer=True), metavar="N", help="processes and threads (default: all cores)")
-    add("--cache", metavar="FOLDER", help="keep windows here (default: the one of `eesvm cache`)")
-    add("--no-cache", action="store_true", help="keep no windows")
-    add("--overwrite", action="store_true", help="replace OUT if it exists")
-    add("--profile", action="store_true", help="print how long each stage took")
-    add("--quiet", action="store_true", help="print nothing but errors")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -172,11 +132,6 @@ def _check_names(
         for record in records:
             if record.image_id not in numbers:
                 raise InputError(f"cannot write COCO results: the image {record.image_id!r} has no COCO id")
-
-
-def score(text: str) -> float | str:
-    """A type for argparse: a number, or the word auto."""
-    return AUTO if text == AUTO else number()(text)
 
 
 def suggested_scores(detector: ExemplarDetector, arguments: argparse.Namespace) -> dict[str, float] | None:

@@ -15,12 +15,12 @@ from typing import Any
 
 from eesvm._support.extras import MissingPackageError
 from eesvm._support.figures import save_png
-from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
+from eesvm._support.files import atomic_folder, atomic_write, check_output_folder, write_csv
 from eesvm._support.validation import InputError
-from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_unlabelled_argument, add_verb, number
+from eesvm.cli.arguments import UsageError
 from eesvm.cli.console import Screen
-from eesvm.cli.outputs import write_csv
-from eesvm.cli.train import open_data
+from eesvm.cli.inputs import open_data
+from eesvm.cli.parsers.evaluate import EVERY
 from eesvm.datasets.coco import annotation_files
 from eesvm.datasets.formats import detect_format
 from eesvm.metrics import (
@@ -35,46 +35,6 @@ from eesvm.metrics import (
 from eesvm.metrics.detection_files import locate_detections, read_annotation_ids, read_detections
 from eesvm.report.figures import detection_curves
 from eesvm.structures import Dataset, Detections
-
-_EVERY = "all"
-_HELP = """\
-DETECTIONS is a .csv with the columns image_id, class, score, x1, y1, x2, y2 (half-open boxes), COCO results as .json,
-a folder with VOC's comp3_det_test_CLASS.txt files, or the folder that `eesvm detect` wrote. DATA is what `eesvm data
-info` takes, or the word scenes.
-
-voc07   PASCAL VOC until 2009: mean precision at recalls 0, 0.1, ..., 1
-voc10   PASCAL VOC since 2010: area under the monotone precision-recall curve
-ilsvrc  the same area, but small objects may be overlapped less
-coco    mean over IoU 0.5 to 0.95 (needs `pip install 'eesvm[coco]'`)
-
-Images of DATA without detections count, so choose the split that was detected in. Difficult objects and crowds are
-neither hits nor misses.
-
-example:
-  eesvm evaluate detections.csv scenes --split test --intervals 1000
-  eesvm evaluate detections.json VOCdevkit/VOC2007 --split test --protocol voc07 -o evaluation
-"""
-
-
-def add_parser(verbs: Parsers) -> None:
-    parser = add_verb(verbs, "evaluate", run, "say how good detections are, and what is wrong with them", _HELP)
-    add = parser.add_argument
-    add("detections", metavar="DETECTIONS", help="file or folder of detections")
-    add("data", metavar="DATA", help="folder or file of the dataset, or the word scenes")
-    add_annotations_argument(parser)
-    add_unlabelled_argument(parser)
-    add("--split", metavar="NAME", help="only the images of this split")
-    add("--classes", metavar="A,B,...", help="evaluate only these classes")
-    add("--protocol", choices=(*PROTOCOLS, _EVERY), default="voc10", help="whose average precision (default: voc10)")
-    add("--iou", type=number(above=0, maximum=1), help="overlap that makes a hit (default: 0.5, coco: 0.5 to 0.95)")
-    add("--intervals", type=number(minimum=1, integer=True), default=0, metavar="N",
-        help="95 %% intervals from N resamples of the images; not for coco")  # fmt: skip
-    add("--random-state", type=number(minimum=0, integer=True), default=0, metavar="N", help="of the resamples (0)")
-    add("-o", "--output", metavar="FOLDER", help="folder for tables, curves and lists of errors")
-    add("--overwrite", action="store_true", help="replace FOLDER if it exists and eesvm wrote it")
-    add("--strict", action="store_true", help="stop at the first annotation that is wrong")
-    add("--json", action="store_true", help="print everything as JSON")
-    add("--quiet", action="store_true", help="print nothing but errors")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -136,10 +96,10 @@ def _evaluate(
     truth: Dataset, detections: list[Any], classes: list[str] | None, arguments: argparse.Namespace, screen: Screen
 ) -> list[DetectionReport]:
     """One report per protocol; where every one is wanted, COCO's only if its package is there."""
-    wanted = PROTOCOLS if arguments.protocol == _EVERY else (arguments.protocol,)
+    wanted = PROTOCOLS if arguments.protocol == EVERY else (arguments.protocol,)
     reports = []
     for protocol in wanted:
-        is_extra = arguments.protocol == _EVERY and protocol == "coco"
+        is_extra = arguments.protocol == EVERY and protocol == "coco"
         try:
             report = evaluate_detections(
                 truth,

@@ -5,8 +5,7 @@ In: fitted calibrators, problems, comparisons. Out: lines on the screen; csv, Ma
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ import numpy as np
 from eesvm._support.amounts import amount, duration, percent
 from eesvm._support.documents import write_json
 from eesvm._support.figures import save_png
-from eesvm._support.files import atomic_write
+from eesvm._support.files import atomic_write, write_csv
 from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.joint import JointCalibrator, spreads
 from eesvm.calibration.files.calibrations import save_calibration
@@ -260,8 +259,3 @@ def comparison_figure(comparison: Comparison) -> Figure:
     accepted = any_accepts(test.scores, last.result.thresholds)
     title = f"Held-out rows, {last.variant}"
     return precision_recall_curves(test.labels, last.scores, {Method.JOINT: accepted}, title)
-
-
-def write_csv(path: Path, rows: Iterable[Iterable[object]]) -> None:
-    with atomic_write(path, text=True) as handle:
-        csv.writer(handle, lineterminator="\n").writerows(rows)

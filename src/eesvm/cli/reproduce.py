@@ -18,16 +18,12 @@ from pathlib import Path
 
 from eesvm._support.amounts import duration
 from eesvm.cli.arguments import (
-    Parsers,
     UsageError,
-    add_annotations_argument,
-    add_unlabelled_argument,
-    add_verb,
     judging_options,
-    number,
     set_options,
 )
 from eesvm.cli.console import Screen
+from eesvm.cli.parsers.reproduce import AUTOMATIC, CLASSES, DATA_IMAGES, SCENE_IMAGES
 from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.datasets import open_dataset
 from eesvm.datasets.roles import PictureCodes
@@ -39,7 +35,7 @@ from eesvm.experiments.claims.measurements import Evidence
 from eesvm.experiments.claims.sheet import judge_claims, summary
 from eesvm.experiments.reproduction.image_roles import check_roles
 from eesvm.experiments.reproduction.page import Run, write_outputs
-from eesvm.experiments.reproduction.recipes import SECONDS, make_recipes
+from eesvm.experiments.reproduction.recipes import make_recipes
 from eesvm.experiments.reproduction.results import SMALL, Results
 from eesvm.experiments.reproduction.run import N_RESAMPLES, Reproduction
 from eesvm.experiments.reproduction.splits import SCENE_CLASSES, Splits, own_split, random_splits, scene_splits
@@ -48,66 +44,7 @@ from eesvm.experiments.tables.windows import Method
 from eesvm.finetuning import FinetuneOptions, finetune
 from eesvm.structures import Dataset, Problem
 
-_AUTOMATIC = "automatic"
-_SCENE_IMAGES, _DATA_IMAGES, _CLASSES, _SPLITS = 120, 200, 10, 3
 _STUDY_SECONDS = 3.0  # at most, for each search of the pruning study
-_HELP = f"""\
-Without --data the embedded scenes are used: about twelve minutes on two cores. DATA is what `eesvm data info` takes; at
-most {_DATA_IMAGES} random images and the {_CLASSES} classes with the most objects are used, unless --images and
---classes say otherwise.
-
-Tables 1 to 3 (the paper: trained on Val1) use half of the training images and searches that run to the optimum;
-tables 4 to 6 (Val1+train, trainval) use all of them and searches that are stopped early. Every table is measured on
-several random halves of the images; intervals are over these splits, or over resampled test images with --own-split.
-
-The network of --set descriptor.backbone=FILE may have been tuned on the training images, as in the paper, or on others;
-FILE says which, where `eesvm finetune` wrote it, else --network-data does. Without such a file --network-data tunes one
-on DATA first, beside OUT, which needs torch. Test images among the others are an error, judged by content.
-
-OUT holds tables/table1.csv, .tex and .md to table6, claims.csv, figures/, results.md and report.html. Every finished
-part is filed there: the same command resumes an interrupted run, and measures nothing when all is done.
-
-example:
-  eesvm reproduce -o reproduction
-  eesvm reproduce --data VOCdevkit/VOC2007 --own-split trainval,test --images 400 -o voc
-  eesvm reproduce --data VOCdevkit/VOC2007 --own-split val,test --network-split train -o voc_apart
-"""
-
-
-def add_parser(verbs: Parsers) -> None:
-    parser = add_verb(verbs, "reproduce", run, "measure the tables, claims and figures of the paper", _HELP)
-    add = parser.add_argument
-    add("--data", metavar="DATA", help="folder or file of a dataset (default: the embedded scenes)")
-    add("-o", "--output", default="reproduction", metavar="OUT", help="folder to write (default: reproduction)")
-    add_annotations_argument(parser)
-    add_unlabelled_argument(parser)
-    add("--splits", type=number(minimum=1, integer=True), default=_SPLITS, metavar="N", help=f"splits ({_SPLITS})")
-    add(
-        "--own-split",
-        nargs="?",
-        const=_AUTOMATIC,
-        metavar="TRAIN,TEST",
-        help="the dataset's own training and test split instead of random ones",
-    )
-    add("--network-data", metavar="DATA", help="images of the network; tune it on them, unless a FILE is named")
-    add("--network-split", metavar="NAME", help="only this split of them; alone: of --data")
-    add(
-        "--network-set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of tuning the network, such as epochs=4; repeatable",
-    )
-    add("--images", type=number(minimum=1, integer=True), metavar="N", help="images of a split at most")
-    add("--classes", metavar="N|A,B,...", help=f"how many classes, or which ({_CLASSES})")
-    add("--time-limit", type=number(above=0), default=SECONDS, metavar="S", help=f"seconds of a search ({SECONDS:g})")
-    add("--no-figures", action="store_true", help="tables and claims only")
-    add("--set", action="append", default=[], metavar="NAME=VALUE", help="any option by its dotted name; repeatable")
-    add("--jobs", type=number(minimum=1, integer=True), metavar="N", help="processes and threads (default: all cores)")
-    add("--cache", metavar="FOLDER", help="keep windows here (default: the one of `eesvm cache`)")
-    add("--no-cache", action="store_true", help="keep none; an interrupted run then proposes windows again")
-    add("--strict", action="store_true", help="stop at the first annotation that is wrong")
-    add("--quiet", action="store_true", help="print nothing but errors")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -205,14 +142,14 @@ def _splits(arguments: argparse.Namespace) -> tuple[Splits, tuple[Problem, ...]]
         names = SCENE_CLASSES[:classes] if isinstance(classes, int) else classes
         n_splits = 1 if arguments.own_split else arguments.splits
         with judging_options():
-            return scene_splits(n_splits, arguments.images or _SCENE_IMAGES, names), ()
+            return scene_splits(n_splits, arguments.images or SCENE_IMAGES, names), ()
     dataset = open_dataset(
         arguments.data, arguments.annotations, strict=arguments.strict, unlabelled=arguments.unlabelled
     )
     dataset = dataset.annotated()
-    n_images = arguments.images or _DATA_IMAGES
+    n_images = arguments.images or DATA_IMAGES
     if arguments.own_split:
-        own = None if arguments.own_split == _AUTOMATIC else arguments.own_split
+        own = None if arguments.own_split == AUTOMATIC else arguments.own_split
         return own_split(dataset, n_images, classes, own), dataset.problems
     return random_splits(dataset, arguments.splits, n_images, classes), dataset.problems
 
@@ -220,7 +157,7 @@ def _splits(arguments: argparse.Namespace) -> tuple[Splits, tuple[Problem, ...]]
 def _classes(given: str | None) -> int | tuple[str, ...]:
     """A number of classes, or their names."""
     if given is None:
-        return _CLASSES
+        return CLASSES
     names = tuple(name.strip() for name in given.split(",") if name.strip())
     if not names or names == ("0",):
         raise UsageError(f"--classes must be a number >= 1 or names joined by commas, got {given}")

@@ -11,15 +11,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from eesvm._support.amounts import counted, counted_exemplars, duration
 from eesvm.cli.console import Screen
-from eesvm.detector.detector import ExemplarDetector
-from eesvm.detector.training_table import StageProgress
 from eesvm.structures import Dataset, ImageRecord, Problem
+
+if TYPE_CHECKING:  # verbs that only look at data should not load what trains
+    from eesvm.detector.detector import ExemplarDetector
+    from eesvm.detector.training_table import StageProgress
 
 _SHOWN = 10  # problems of a kind that are listed one by one
 _LINE_SECONDS = 60.0  # between two lines of a stage where there is no terminal

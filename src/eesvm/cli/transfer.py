@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.amounts import counted
-from eesvm._support.files import atomic_folder, atomic_write, check_output_folder
+from eesvm._support.files import atomic_folder, atomic_write, check_output_folder, write_csv
 from eesvm._support.validation import InputError
 from eesvm.cli import detect
-from eesvm.cli.arguments import Parsers, UsageError, add_annotations_argument, add_verb, number
+from eesvm.cli.arguments import UsageError
 from eesvm.cli.console import Screen
-from eesvm.cli.outputs import write_csv
 from eesvm.cli.stages import report_problems, stage_bar
 from eesvm.detector.consensus import classes_with_moved_boxes, with_consensus
 from eesvm.detector.detector import ExemplarDetector
@@ -33,6 +32,7 @@ from eesvm.images.files import write_image, write_picture
 from eesvm.metrics.detection_files import read_detections
 from eesvm.report.transfer_pictures import grid, is_drawn, panel, superimposed
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Problem
+from eesvm.transfer.choices import MASK_FORMATS
 from eesvm.transfer.detections import (
     ImageDetections,
     choose_detections,
@@ -53,7 +53,7 @@ from eesvm.transfer.files import (
     write_coco_transfer,
 )
 from eesvm.transfer.inheritance import TransferredAnnotation
-from eesvm.transfer.labelling_files import MASK_FORMATS, LabelledImage, labelled_images, write_labels
+from eesvm.transfer.labelling_files import LabelledImage, labelled_images, write_labels
 from eesvm.transfer.quality import TransferQuality
 from eesvm.transfer.refinement import Means, mean_masks
 
@@ -63,58 +63,6 @@ _SHEET_TITLE = "Detections in green, the exemplars that won them laid over them,
 _WINNERS_SHOWN = (
     "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, are the votes handed on"
 )
-_MOST_PICTURES = 500
-_HELP = """\
-MODEL is what `eesvm train` wrote, DETECTIONS the .csv or .json file that `eesvm detect` made with it; VOC text files do
-not say which exemplar won. IMAGES are those that `detect` was given: image files, folders, patterns, a dataset (with
---split), or the word scenes.
-
-OUT gets annotations.json (COCO: box, mask, parts, keypoints, pose, labels, score, exemplar), contact_sheet.png and
-pictures/ of the best detections (in green; exemplar laid over it, what it hands on in yellow), with --masks
-masks/ID.png, whose pixels number the annotations of an image from 1, with --voc annotations as VOC's XML, and with
---format files of the tools in which people annotate (yolo, yolo-seg, label-studio, cvat, labelme), with masks where
-there are some. Where IMAGES are annotated, quality.csv and quality.md say how good masks, parts and labels are, beside
-random exemplars and the whole box.
-
-Masks are moved to where the photograph has its edges; --no-refine leaves them as the exemplars have them.
-
---consensus K lets the K best calibrated exemplars of each window vote, by their scores. Pictures still show the winner,
-with the outline of the vote, which is also the third picture of each panel.
-
-example:
-  eesvm detect model scenes --split test -o detections.csv
-  eesvm transfer model detections.csv scenes --split test -o transferred --score 0.5
-  eesvm transfer model detections.json photos -o transferred --consensus 5 --masks
-  eesvm transfer model detections.csv photos -o transferred --format yolo-seg,cvat
-"""
-
-
-def add_parser(verbs: Parsers) -> None:
-    parser = add_verb(verbs, "transfer", run, "carry masks, parts and labels of exemplars onto detections", _HELP)
-    add = parser.add_argument
-    add("model", metavar="MODEL", help="folder that `eesvm train` wrote")
-    add("detections", metavar="DETECTIONS", help=".csv or .json file that `eesvm detect` made with it")
-    add("images", nargs="+", metavar="IMAGES", help="the images of the detections, as for `eesvm detect`")
-    add("-o", "--output", required=True, metavar="OUT", help="folder for what is written")
-    add("--split", metavar="NAME", help="of a dataset: only the images of this split")
-    add_annotations_argument(parser)
-    add("--score", type=number(), metavar="S", help="leave out detections that score less")
-    add("--top", type=number(minimum=1, integer=True), metavar="N", help="keep the N best detections of all images")
-    add("--consensus", type=number(minimum=2, integer=True), metavar="K", help="let the K best exemplars vote")
-    add("--refine", action=argparse.BooleanOptionalAction, default=True,
-        help="let masks follow the colours and edges of the photograph (default: they do)")  # fmt: skip
-    add("--calibrator", metavar="NAME", help="with --consensus: what DETECTIONS were made with (default: the model's)")
-    add("--pictures", type=number(minimum=0, maximum=_MOST_PICTURES, integer=True), default=20, metavar="N",
-        help="draw the N best detections (default: 20)")  # fmt: skip
-    add("--masks", action="store_true", help="write the masks of each image as PNG")
-    add("--voc", action="store_true", help="write VOC's XML files, too")
-    add("--format", metavar="A,B,...", help=f"files for other tools, too: {', '.join(MASK_FORMATS)}")
-    add("--labels", metavar="A,B,...", help="labels to compare with the truth (default: all that are texts)")
-    add("--no-quality", action="store_true", help="compare nothing with the truth")
-    add("--random-state", type=number(minimum=0, integer=True), default=0, metavar="N",
-        help="of random exemplars and of resamples (0)")  # fmt: skip
-    add("--overwrite", action="store_true", help="replace OUT if it exists and eesvm wrote it")
-    add("--quiet", action="store_true", help="print nothing but errors")
 
 
 def run(arguments: argparse.Namespace) -> int:

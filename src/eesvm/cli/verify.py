@@ -17,26 +17,9 @@ from eesvm.calibration.files.certificates import load_certificate
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.tables.score_table import read_score_table
-from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb
 from eesvm.cli.calibrate import verify_result
 from eesvm.cli.console import Screen
 from eesvm.cli.outputs import CERTIFICATE_NAME
-
-_HELP = """\
-The loss and the recall of the thresholds in OUT are computed again from SCORES, and the lower bound from the
-certificate beside them. No search takes part in it. The exit status is 1 where something does not hold.
-
-example:
-  eesvm calibrate scores.csv -o calibrated
-  eesvm verify scores.csv calibrated
-"""
-
-
-def add_parser(verbs: Parsers) -> None:
-    parser = add_verb(verbs, "verify", run, "check the loss and the lower bound of a finished calibration", _HELP)
-    add_table_arguments(parser)
-    parser.add_argument("calibration", metavar="OUT", help="folder that `calibrate` wrote")
-    parser.add_argument("--quiet", action="store_true", help="print nothing but errors")
 
 
 def run(arguments: argparse.Namespace) -> int:

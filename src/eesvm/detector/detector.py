@@ -22,7 +22,8 @@ from sklearn.base import BaseEstimator
 
 from eesvm._support.dask_tasks import open_engine
 from eesvm._support.memory import MemoryPlan, bytes_of
-from eesvm._support.validation import InputError, NotFittedInputError
+from eesvm._support.not_fitted import NotFittedInputError
+from eesvm._support.validation import InputError
 from eesvm.descriptors import DescriptorCache, describe_dataset
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector.class_calibration import check_calibrators

@@ -21,12 +21,10 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from eesvm import boxes
 from eesvm._support.extras import optional_module
 from eesvm._support.validation import InputError, check_choice, check_number
-from eesvm.calibration.calibrators.sigmoid import CRITERIA
-from eesvm.calibration.exact import SEARCH_METHODS
-from eesvm.exemplars.solver import LOSSES
+from eesvm.calibration.choices import CRITERIA, SEARCH_METHODS
+from eesvm.exemplars.choices import LOSSES
 from eesvm.windows.settings import WindowSettings
 
 CALIBRATORS = ("none", "sigmoid", "isotonic", "affine", "joint", "joint-sigmoid", "cooccurrence", "single-svm")
@@ -210,7 +208,9 @@ class DetectionOptions:
         check_number(self.pooling, "detection.pooling", minimum=1, integer=True)
         check_choice(self.box_regression, "detection.box_regression", (True, False))
         check_number(self.nms, "detection.nms", minimum=0, maximum=1)
-        check_choice(self.overlap, "detection.overlap", boxes.OVERLAPS)
+        from eesvm.boxes import OVERLAPS  # here, because a parser that names options should not load kernels
+
+        check_choice(self.overlap, "detection.overlap", OVERLAPS)
         _check_optional(self.max_detections, "detection.max_detections", minimum=1, integer=True)
         _check_optional(self.min_score, "detection.min_score")
 

@@ -4,9 +4,14 @@ In: descriptors of objects and of negative windows. Out: weights with the eviden
 hard negatives, scores of windows, and files.
 """
 
-from eesvm.exemplars.lda import ExemplarLDA
-from eesvm.exemplars.single_svm import LinearSVM
-from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars, TrainingProgress
+from typing import TYPE_CHECKING
+
+from eesvm._support.lazy import names_from
+
+if TYPE_CHECKING:
+    from eesvm.exemplars.lda import ExemplarLDA
+    from eesvm.exemplars.single_svm import LinearSVM
+    from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars, TrainingProgress
 
 __all__ = [
     "ExemplarLDA",
@@ -15,3 +20,12 @@ __all__ = [
     "LinearSVM",
     "TrainingProgress",
 ]
+
+__getattr__, __dir__ = names_from(
+    __name__,
+    {
+        "lda": ("ExemplarLDA",),
+        "single_svm": ("LinearSVM",),
+        "svms": ("ExemplarSVMs", "LinearExemplars", "TrainingProgress"),
+    },
+)

@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
-from eesvm._support.validation import InputError, NotFittedInputError, check_choice, check_number
+from eesvm._support.not_fitted import NotFittedInputError
+from eesvm._support.validation import InputError, check_choice, check_number
+from eesvm.exemplars.choices import LOSSES
 from eesvm.exemplars.rows import F32, Rows, as_float32, as_rows, look_at_rows
 from eesvm.exemplars.scoring import score_windows
-from eesvm.exemplars.solver import LOSSES
 
 _MAX_ITERATIONS = 100_000
 

@@ -26,19 +26,20 @@ from sklearn.exceptions import ConvergenceWarning
 
 from eesvm._support.checkpoints import FORMAT, Checkpoints
 from eesvm._support.digests import digest
+from eesvm._support.not_fitted import NotFittedInputError
 from eesvm._support.threads import Workers, n_threads, workers
 from eesvm._support.validation import (
     InputError,
-    NotFittedInputError,
     check_choice,
     check_finite,
     check_groups,
     check_number,
     group_ids,
 )
+from eesvm.exemplars.choices import LOSSES
 from eesvm.exemplars.rows import F32, RowFacts, Rows, as_float32, as_rows, look_at_rows
 from eesvm.exemplars.scoring import score_windows
-from eesvm.exemplars.solver import LOSSES, Budget, Margins, Objective, Solution, TrainingProblem, solve_together
+from eesvm.exemplars.solver import Budget, Margins, Objective, Solution, TrainingProblem, solve_together
 
 _LEAST_BUDGET = 72 << 20  # bytes of the default budget; half the size of the negatives where that is more
 _MAX_BLOCK = 1024  # exemplars trained together

@@ -5,9 +5,20 @@ card and learning curves beside it. It needs `eesvm[torch]`; nothing outside `ee
 does so only when `finetune` is called.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from eesvm.finetuning.options import PAPER_UNITS, FinetuneOptions
-from eesvm.finetuning.run import FinetuneResult, finetune
+from eesvm._support.lazy import names_from
+
+if TYPE_CHECKING:
+    from eesvm.finetuning.options import PAPER_UNITS, FinetuneOptions
+    from eesvm.finetuning.run import FinetuneResult, finetune
 
 __all__ = ["PAPER_UNITS", "FinetuneOptions", "FinetuneResult", "finetune"]
+
+__getattr__, __dir__ = names_from(
+    __name__,
+    {
+        "options": ("PAPER_UNITS", "FinetuneOptions"),
+        "run": ("FinetuneResult", "finetune"),
+    },
+)

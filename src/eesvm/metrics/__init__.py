@@ -5,31 +5,36 @@ In: labels and scores of windows, or annotated images and detections in them. Ou
 it, and `errors` says what went wrong where.
 """
 
-from eesvm.metrics.detections import (
-    PROTOCOLS,
-    ClassReport,
-    Curve,
-    DetectionReport,
-    evaluate_detections,
-)
-from eesvm.metrics.errors import (
-    ERROR_KINDS,
-    ErrorBreakdown,
-    ErrorCounts,
-    FalsePositive,
-    MissedObject,
-    break_down_errors,
-)
-from eesvm.metrics.windows import (
-    Interval,
-    Metric,
-    average_precision,
-    bootstrap_interval,
-    false_positives,
-    false_positives_at_recall,
-    precision_recall_curve,
-    recall_at,
-)
+from typing import TYPE_CHECKING
+
+from eesvm._support.lazy import names_from
+
+if TYPE_CHECKING:
+    from eesvm.metrics.choices import PROTOCOLS
+    from eesvm.metrics.detections import (
+        ClassReport,
+        Curve,
+        DetectionReport,
+        evaluate_detections,
+    )
+    from eesvm.metrics.errors import (
+        ERROR_KINDS,
+        ErrorBreakdown,
+        ErrorCounts,
+        FalsePositive,
+        MissedObject,
+        break_down_errors,
+    )
+    from eesvm.metrics.windows import (
+        Interval,
+        Metric,
+        average_precision,
+        bootstrap_interval,
+        false_positives,
+        false_positives_at_recall,
+        precision_recall_curve,
+        recall_at,
+    )
 
 __all__ = [
     "ERROR_KINDS",
@@ -52,3 +57,29 @@ __all__ = [
     "precision_recall_curve",
     "recall_at",
 ]
+
+__getattr__, __dir__ = names_from(
+    __name__,
+    {
+        "choices": ("PROTOCOLS",),
+        "detections": ("ClassReport", "Curve", "DetectionReport", "evaluate_detections"),
+        "errors": (
+            "ERROR_KINDS",
+            "ErrorBreakdown",
+            "ErrorCounts",
+            "FalsePositive",
+            "MissedObject",
+            "break_down_errors",
+        ),
+        "windows": (
+            "Interval",
+            "Metric",
+            "average_precision",
+            "bootstrap_interval",
+            "false_positives",
+            "false_positives_at_recall",
+            "precision_recall_curve",
+            "recall_at",
+        ),
+    },
+)

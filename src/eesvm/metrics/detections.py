@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 from eesvm._support.tables import markdown_table
 from eesvm._support.validation import InputError, check_choice, check_number
 from eesvm.metrics._coco import CocoClass, evaluate_coco
+from eesvm.metrics.choices import PROTOCOLS
 from eesvm.metrics.matching import HIT, IGNORED, match_detections
 from eesvm.metrics.tables import Tables, make_tables
 from eesvm.metrics.windows import Interval
 from eesvm.structures import Dataset, Detections, ImageRecord
 
-PROTOCOLS = ("voc07", "voc10", "ilsvrc", "coco")
 PROTOCOL_TEXTS = {
     "voc07": "PASCAL VOC until 2009: mean precision at recalls 0, 0.1, ..., 1",
     "voc10": "PASCAL VOC since 2010: area under the monotone precision-recall curve",

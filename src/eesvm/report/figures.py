@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from eesvm._support.validation import FloatArray
-from eesvm.calibration.frontier import RecallFrontier
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.metrics import ClassReport, DetectionReport, average_precision, precision_recall_curve
 
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.ticker import Locator
+
+    from eesvm.calibration.frontier import RecallFrontier
 
 # Okabe and Ito's palette, which stays apart for colour-blind readers.
 _BLUE, _ORANGE, _GREEN, _RED, _SKY, _PINK = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7"

@@ -40,11 +40,9 @@ from eesvm.datasets.tree import safe_name
 from eesvm.datasets.writers import relative_names
 from eesvm.images.outlines import joined_polygon, mask_polygons
 from eesvm.structures import Box, Dataset, Detections, ExemplarAnnotation, ImageRecord
+from eesvm.transfer.choices import MASK_FORMATS
 from eesvm.transfer.detections import check_winners
 from eesvm.transfer.inheritance import TransferredAnnotation
-
-BOX_FORMATS = ("yolo", "label-studio", "cvat", "labelme")
-MASK_FORMATS = ("yolo", "yolo-seg", "label-studio", "cvat", "labelme")
 
 _ATTRIBUTES = ("score", "exemplar")
 _PERCENT = 100.0

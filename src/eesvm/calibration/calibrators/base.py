@@ -19,12 +19,12 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from eesvm._support.not_fitted import NotFittedInputError
 from eesvm._support.validation import (
     MISSING,
     NOT_FIRED,
     FloatArray,
     InputError,
-    NotFittedInputError,
     check_choice,
     check_labels,
     check_table,

@@ -15,7 +15,8 @@ from scipy.optimize import isotonic_regression
 
 from eesvm._support.validation import FloatArray, check_choice, check_number
 from eesvm.calibration.calibrators.base import ScoreCalibrator
-from eesvm.calibration.calibrators.sigmoid import CRITERIA, apply_sigmoids, fit_sigmoids, in_threads, sigmoid_arguments
+from eesvm.calibration.calibrators.sigmoid import apply_sigmoids, fit_sigmoids, in_threads, sigmoid_arguments
+from eesvm.calibration.choices import CRITERIA
 
 
 class Uncalibrated(ScoreCalibrator):

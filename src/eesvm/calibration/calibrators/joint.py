@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import clone
 
+from eesvm._support.not_fitted import NotFittedInputError
 from eesvm._support.validation import (
     FloatArray,
     InputError,
-    NotFittedInputError,
     check_choice,
     check_groups,
     check_number,

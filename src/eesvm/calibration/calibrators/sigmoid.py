@@ -21,8 +21,8 @@ from scipy.special import expit, logit
 
 from eesvm._support.compile import inner, kernel
 from eesvm._support.validation import FloatArray, check_choice
+from eesvm.calibration.choices import CRITERIA
 
-CRITERIA = ("least_squares", "platt")
 MUTED = (0.1, 100.0)  # the original's answer to too few windows: next to nothing for the usual scores of an SVM
 MUTED_CEILING = float(expit(-5.0))  # what MUTED gives at a score of 50, and the most a muted exemplar gives at all
 SLOPE_PENALTY = 1e-6  # of the squared slope, in "least_squares"

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.figures import save_png
-from eesvm._support.files import atomic_folder, atomic_write
+from eesvm._support.files import atomic_folder, atomic_write, write_csv
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.cli.console import Screen
 from eesvm.cli.demo.scenes_report import (
@@ -29,7 +29,6 @@ from eesvm.cli.demo.scenes_report import (
     sections,
     table_rows,
 )
-from eesvm.cli.outputs import write_csv
 from eesvm.cli.stages import report_profile, stage_bar, timed
 from eesvm.datasets import select
 from eesvm.datasets.scenes import make_scenes

@@ -20,7 +20,7 @@ that a PCA gives, the pool holds all of them from the beginning and `newton` sol
 once; a scan then certifies them in the same way.
 """
 
-from eesvm.exemplars.solver.problem import LOSSES, Budget, Margins, Objective, Solution, TrainingProblem
+from eesvm.exemplars.solver.problem import Budget, Margins, Objective, Solution, TrainingProblem
 from eesvm.exemplars.solver.solve import solve_together
 
-__all__ = ["LOSSES", "Budget", "Margins", "Objective", "Solution", "TrainingProblem", "solve_together"]
+__all__ = ["Budget", "Margins", "Objective", "Solution", "TrainingProblem", "solve_together"]

@@ -17,8 +17,6 @@ from eesvm.exemplars.rows import F32, Rows
 F64 = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-LOSSES = ("hinge", "squared_hinge")
-
 
 @dataclass(frozen=True)
 class Objective:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from eesvm.detector.options import PRESETS, DetectorOptions
+from eesvm.experiments.reproduction import SECONDS
 from eesvm.experiments.reproduction.results import FULL, HOG, SMALL
 from eesvm.experiments.tables.detections import PAPER_RULES, Rule
 from eesvm.experiments.tables.windows import Method
 
 DEFAULT_PRESET = "eesvm, default preset"
 ACROSS_IMAGES = "EE-SVM joint calibration w/ sigmoid, across images"
-SECONDS = 20.0  # of each search, unless told otherwise
 EARLY_NODES = 100_000  # after which the search of tables 4 to 6 is stopped
 
 # What reproductions change in the paper's settings, and why; stated in every output.
