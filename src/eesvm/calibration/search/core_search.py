@@ -69,7 +69,7 @@ class CoreSearch:
         self.proved: Part | None = None  # of the last target that was reached
         self.pending: list[Part] = []
         self.bound, self.target = 0, 0
-        self.work, self.n_nodes = 0.0, 0
+        self.work, self.n_nodes, self.n_events = 0.0, 0, 0  # events: that prove this target so far
         self.is_over = n_exemplars > _MOST_EXEMPLARS
 
     def step(self, loss: float) -> Levels | None:
@@ -95,7 +95,8 @@ class CoreSearch:
         )
         if not self.pending and not self.is_over:
             self.bound, self.proved = max(self.bound, self.target), self.root
-            self.is_over = self.bound >= loss or _n_events(self.root) > _MOST_EVENTS
+            self.is_over = self.bound >= loss
+        self.is_over |= self.n_events > _MOST_EVENTS
         return better
 
     def proof(self) -> CoreProof:
@@ -120,7 +121,7 @@ class CoreSearch:
             self.target = loss
         # From the beginning: what was too dear to be looked at may be affordable now.
         self.root = Part(np.zeros_like(self.highest), self.highest)
-        self.pending = [self.root]
+        self.pending, self.n_events = [self.root], 0
 
     def _add(self, p: int) -> None:
         """Let positive p join the core."""
@@ -184,6 +185,7 @@ class CoreSearch:
             return self._extend(outcome.free)
         if outcome.outcome == kernels.FINISHED:
             part.story = outcome.story
+            self.n_events += len(outcome.story)
         else:
             self._split(part, outcome.first)
         return None
@@ -205,6 +207,7 @@ class CoreSearch:
         """One part for each exemplar of the positive that was chosen first, in which those before are forbidden."""
         part.positive = int(first[-1])
         part.exemplars = tuple(int(j) for j in first[:-1] if j >= 0)
+        self.n_events += len(part.exemplars) + 1
         part.parts, highest = [], part.highest
         for j in part.exemplars:
             lowest, level = part.lowest.copy(), self.reach[part.positive, j]
@@ -225,11 +228,6 @@ class _Outcome:
     story: Story
     first: NDArray[np.int32]
     free: NDArray[np.uint64] | None  # bits of what is not accepted where the core is covered
-
-
-def _n_events(part: Part) -> int:
-    own = 0 if part.story is None else len(part.story)
-    return own + sum(_n_events(below) for below in part.parts)
 
 
 def _told(part: Part) -> Story:
