@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -156,6 +157,30 @@ def test_a_bound_on_the_way_is_proved(monkeypatch):
             search.step(loss)
             assert checker.certified_bound(problem, certificate_of(search, problem, ranked)) >= search.bound
     assert len(bounds) > 3
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_a_target_is_lowered_where_time_is_short(seed, monkeypatch):
+    monkeypatch.setattr(core_search, "_BUDGET", 40.0)
+    monkeypatch.setattr(core_search, "_BATCH", 1)
+    problem = random_problem(seed)
+    ranked, loss = rank(problem), solve(problem).loss
+    left = [1000.0]
+
+    def seconds_left():
+        left[0] *= 0.95
+        return left[0]
+
+    search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1), lambda: False, seconds_left)
+    first_targets, bounds = {}, [0]
+    while not search.is_over:
+        search.step(loss)
+        first_targets.setdefault(search.bound if search.pending else bounds[-1], search.target)
+        if search.bound > bounds[-1]:
+            bounds.append(search.bound)
+            assert search.bound <= checker.certified_bound(problem, certificate_of(search, problem, ranked)) <= loss
+    assert bounds[-1] == loss  # time is always short, but never over
+    assert any(reached < first_targets[before] for before, reached in pairwise(bounds))
 
 
 @pytest.mark.parametrize("seed", range(4))
