@@ -1,7 +1,8 @@
 """Hard positives beside shares alone: `python benchmarks/bench_core.py [--limit 60]`.
 
 `--together FOLDER` searches all dense tables at the same time instead, a process of `--threads` threads for each, and
-leaves a file of JSON in FOLDER for each, once when it has a result and again when that is verified.
+leaves a file of JSON in FOLDER for each, once when it has a result and again when that is verified. `--page FOLDER`
+lays these out, in another section of the page.
 
 The exact search on dense tables, with the turns of the core and without them, one after the other in one process, each
 with the same limit; every certificate is verified. Writes benchmarks/results/core.md and core.png. Needs the score
@@ -20,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from _common import RESULTS, generated_problem, held_memory, machine, markdown
+from _core_page import TURNS, put_section, write_dense
 from _solver_runs import Table, warm_up
 from eesvm import CalibrationResult, solve, verify
 from eesvm.calibration.proofs import certified_bound, owners
@@ -51,10 +53,14 @@ def main() -> None:
     parser.add_argument("--together", type=Path, metavar="FOLDER", help="all dense tables side by side")
     parser.add_argument("--only", nargs="+", choices=DENSE, default=list(DENSE), help="some of these")
     parser.add_argument("--threads", type=int, default=2, help="of each of these")
+    parser.add_argument("--page", type=Path, metavar="FOLDER", help="lay out what --together left there")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
         search_one(options.child, options)
+        return
+    if options.page:
+        write_dense(options.page, "python benchmarks/bench_core.py")
         return
     warm_up("exact", 70_000)
     if options.together:
@@ -71,10 +77,8 @@ def main() -> None:
             rows.append(row(str(table), way, result, is_valid, time.perf_counter() - began))
             histories[str(table), way] = result.history
             print(*rows[-1], sep=" | ", flush=True)
-    page = f"# Hard positives\n\n`python benchmarks/bench_core.py --limit {options.limit:g}`, {machine()}. {__doc__.split(chr(10), 2)[2].strip()}"
-    Path(RESULTS, "core.md").write_text(
-        f"{page}\n\n{markdown(HEADINGS, rows)}\n\n![loss and bound over time](core.png)\n", encoding="utf-8"
-    )
+    page = f"`python benchmarks/bench_core.py --limit {options.limit:g}`, {machine()}. {__doc__.split(chr(10) * 2)[2].strip()}"
+    put_section(TURNS, f"{page}\n\n{markdown(HEADINGS, rows)}\n\n![loss and bound over time](core.png)")
     draw(histories, options.limit)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 
 from eesvm import CalibrationProblem, InputError, solve, verify
 from eesvm._support.threads import Workers, workers
@@ -26,13 +28,14 @@ from helpers.examples import many
 from helpers.strategies import problems
 
 
-def random_problem(seed, n_exemplars=12, n_positives=60, n_negatives=150, forbidden=0.2):
+def random_problem(seed, n_exemplars=12, n_positives=60, n_negatives=150, forbidden=0.2, scale=1.0):
     rng = np.random.default_rng(seed)
     hidden = rng.normal(size=(n_positives + n_negatives, 6))
     scores = hidden @ rng.normal(size=(6, n_exemplars)) + rng.normal(size=(n_positives + n_negatives, n_exemplars))
+    scores = np.clip(scores, -8, 8)
     return CalibrationProblem(
-        np.round(scores[:n_positives] + 0.5, 1),
-        np.round(scores[n_positives:], 1),
+        np.round(scores[:n_positives] + 0.5, 1) * scale,
+        np.round(scores[n_positives:], 1) * scale,
         forbidden=rng.random((n_positives, n_exemplars)) < forbidden,
     )
 
@@ -58,7 +61,8 @@ def certificate_of(search, problem, ranked):
     return search.proof().certificate(problem, ranked, 1.0, ranked.quantum)
 
 
-@settings(max_examples=many(400), deadline=None)
+# Bounds leave nothing to search in many problems: these do not count, and others are tried in their place.
+@settings(max_examples=many(400), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(problems(weights=False, bounds=True))
 def test_it_ends_at_the_optimum_with_a_proof(problem):
     try:
@@ -156,6 +160,30 @@ def test_a_bound_on_the_way_is_proved(monkeypatch):
     assert len(bounds) > 3
 
 
+@pytest.mark.parametrize("seed", [2, 3])
+def test_a_target_is_lowered_where_time_is_short(seed, monkeypatch):
+    monkeypatch.setattr(core_search, "_BUDGET", 40.0)
+    monkeypatch.setattr(core_search, "_BATCH", 1)
+    problem = random_problem(seed)
+    ranked, loss = rank(problem), solve(problem).loss
+    left = [1000.0]
+
+    def seconds_left():
+        left[0] *= 0.95
+        return left[0]
+
+    search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1), lambda: False, seconds_left)
+    first_targets, bounds = {}, [0]
+    while not search.is_over:
+        search.step(loss)
+        first_targets.setdefault(search.bound if search.pending else bounds[-1], search.target)
+        if search.bound > bounds[-1]:
+            bounds.append(search.bound)
+            assert search.bound <= checker.certified_bound(problem, certificate_of(search, problem, ranked)) <= loss
+    assert bounds[-1] == loss  # time is always short, but never over
+    assert any(reached < first_targets[before] for before, reached in pairwise(bounds))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_leaves_are_counted_as_they_are_added_up(seed, monkeypatch):
     problem = random_problem(seed, forbidden=0.0 if seed % 2 else 0.3)
@@ -199,6 +227,112 @@ def damaged(certificate, name, seed):
     places = np.flatnonzero((certificate.split_exemplar < 0) == (name == "shares_of"))
     values[places] = rng.permutation(values[places])
     return replace(certificate, **{name: values})
+
+
+@pytest.mark.parametrize("seed", range(many(60)))
+def test_any_tree_proves_no_more_than_the_optimum(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    scale = (1.0, 1e-300, 2e307)[seed % 3]  # differences between the largest are infinite
+    problem = random_problem(seed, 4, 6, 9, forbidden=0.2 * (seed % 2), scale=scale)
+    search, loss, ranked = searched(problem, Workers(1))
+    for n_splits, is_deep in ((0, False), (5, False), (40, True)):
+        certificate = random_tree(certificate_of(search, problem, ranked), problem, n_splits, is_deep, rng)
+        counted, compiled, in_parts, added = bounds_of(problem, certificate, monkeypatch)
+        assert counted == compiled == in_parts <= added <= loss
+
+
+def random_tree(certificate, problem, n_splits, is_deep, rng):
+    """Any splits, and leaves of any owners, in arrays that may be parts of others and not be written to."""
+    exemplar, children, leaves = [-1], [(-1, -1)], [0]
+    for _ in range(n_splits):
+        node = leaves.pop() if is_deep else leaves.pop(rng.integers(len(leaves)))
+        exemplar[node] = rng.integers(problem.n_exemplars)
+        children[node] = tuple(rng.permutation([len(exemplar), len(exemplar) + 1]))
+        leaves += [len(exemplar), len(exemplar) + 1]
+        exemplar += [-1, -1]
+        children += [(-1, -1)] * 2
+    exemplar = np.array(exemplar, dtype=np.int32)
+    owners = rng.integers(problem.n_positives, size=len(exemplar))
+    arrays = np.array(children, dtype=np.int32)
+    arrays.flags.writeable = bool(rng.integers(2))
+    return replace(
+        certificate,
+        split_exemplar=exemplar,
+        split_score=problem.positive_scores[rng.permutation(owners), exemplar].astype(np.float64),
+        open_child=arrays[:, 0],
+        shut_child=arrays[:, 1],
+        shares_of=np.where(exemplar < 0, -2 - owners, -1).astype(np.int32),
+    )
+
+
+def bounds_of(problem, certificate, monkeypatch):
+    found = []
+    for way in WAYS_OF_CHECKING:
+        check_by(way, monkeypatch)
+        found.append(checker.certified_bound(problem, certificate))
+    return found
+
+
+def test_a_long_way_down_takes_little_memory(monkeypatch):
+    problem = random_problem(0, 3, 6)
+    search, _, ranked = searched(problem, Workers(1))
+    certificate = replace(certificate_of(search, problem, ranked), ceiling=np.full(3, -np.inf), quantum=1.0)
+    problem, n_splits = random_problem(0, 3, 6, 100_000), 8000
+    certificate = random_tree(certificate, problem, n_splits, True, np.random.default_rng(0))
+    check_by("compiled", monkeypatch)
+    compiled = checker.certified_bound(problem, certificate)
+    monkeypatch.setattr(owners, "_MOST_BYTES", 0)
+    tracemalloc.start()
+    assert checker.certified_bound(problem, certificate) == compiled
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < n_splits / 4 * problem.n_negatives / 8, "half of them open something: no set of negatives for each"
+
+
+@pytest.mark.parametrize("way", ["counted", "compiled"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("split_exemplar", 12),
+        ("split_exemplar", -2),
+        ("split_exemplar", 2**31 - 1),
+        ("split_score", np.nan),
+        ("split_score", np.inf),
+        ("open_child", 0),
+        ("open_child", -1),
+        ("open_child", 2**31 - 1),
+        ("shut_child", 1),  # the child of two
+        ("shut_child", -(2**31)),
+        ("shares_of", -62),
+        ("shares_of", -(2**31)),
+        ("shares_of", 0),
+    ],
+)
+def test_what_is_no_tree_is_refused(name, value, way, monkeypatch):
+    check_by(way, monkeypatch)
+    problem = random_problem(0)
+    search, _, ranked = searched(problem, Workers(1))
+    certificate = certificate_of(search, problem, ranked)
+    values = getattr(certificate, name).copy()
+    values[np.flatnonzero((certificate.split_exemplar < 0) == (name == "shares_of"))[0]] = value
+    with pytest.raises(InputError, match=r"must|parent") as refusal:
+        checker.certified_bound(problem, replace(certificate, **{name: values}))
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_proof_that_becomes_too_large_is_given_up(monkeypatch):
+    problem = random_problem(1)
+    whole, loss, _ = searched(problem, Workers(1))
+    monkeypatch.setattr(core_search, "_BUDGET", 40.0)
+    monkeypatch.setattr(core_search, "_BATCH", 1)
+    monkeypatch.setattr(core_search, "_MOST_EVENTS", 100)
+    search, _, ranked = searched(problem, Workers(1))
+    assert search.is_over
+    assert search.pending, "the target was reached, so nothing is shown"
+    assert 0 < search.bound < whole.bound == loss
+    certificate = certificate_of(search, problem, ranked)
+    assert certificate.n_nodes <= 100
+    assert search.bound <= checker.certified_bound(problem, certificate) <= loss
 
 
 def test_counting_by_bits_without_numpy_2(monkeypatch):

@@ -115,6 +115,10 @@ class Run:
         """Whether to end with what there is, because of the time limit or Ctrl-C."""
         return self.is_interrupted or (self.time_limit is not None and self.seconds >= self.time_limit)
 
+    def seconds_left(self) -> float:
+        """Until the time limit; inf where there is none."""
+        return math.inf if self.time_limit is None else self.time_limit - self.seconds
+
     @contextmanager
     def patient_with_interrupts(self) -> Iterator[None]:
         """Within, Ctrl-C asks the search to end at its next look at the limits; a second one raises at once.

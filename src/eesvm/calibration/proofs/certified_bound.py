@@ -2,7 +2,8 @@
 
 In: a `CalibrationProblem` and a `Certificate`. Out: a number that no feasible loss is below, or an `InputError` where
 the certificate is no proof. Not here: anything of a solver, and the walk through the tree (`walk`). This
-is numpy; the scores of the negatives may come from a memory map.
+is numpy, but for proofs with very many leaves that positives own, which `owners` has walked by compiled code; the
+scores of the negatives may come from a memory map.
 
 The proof is a binary tree. A *split* (j, s) sends every solution one of two ways: *open*, theta_j < s, so j accepts all
 that scores s or more; or *shut*, theta_j >= s, so j accepts nothing that scores s or less. What a leaf's path says is

@@ -16,6 +16,8 @@ from eesvm._support.compile import inner, kernel
 Tree = namedtuple("Tree", "exemplar score split open_child shut_child owner")
 # Of the owners: bits (O, E, W), scores (O, E), who may cover them (O, E), whether somebody does at the root (O,).
 Owners = namedtuple("Owners", "bits scores may is_covered")
+# Pairs of an owner and an exemplar that are found too dear, in the order of finding: (O, E), (O * E,), how many (1,).
+Dear = namedtuple("Dear", "is_in pair n")
 
 _STRIDE = 64  # words counted between two looks at the limit
 
@@ -54,8 +56,8 @@ def _n_unpaid(bits: Any, paid: Any) -> Any:
 
 
 @inner()
-def _least_cost(owners: Any, o: Any, opened: Any, shut: Any, paid: Any, is_dear: Any, room: Any) -> Any:
-    """The least number of negatives that covering owner o adds, `room` where it is no less; marks who costs that."""
+def _least_cost(owners: Any, o: Any, opened: Any, shut: Any, paid: Any, dear: Any, room: Any) -> Any:
+    """The least number of negatives that covering owner o adds, `room` where it is no less; notes who costs that."""
     if owners.is_covered[o]:
         return 0
     least = room
@@ -63,7 +65,7 @@ def _least_cost(owners: Any, o: Any, opened: Any, shut: Any, paid: Any, is_dear:
         if owners.may[o, j] and owners.scores[o, j] >= opened[j]:
             return 0
     for j in range(len(opened)):
-        if not owners.may[o, j] or is_dear[o, j] or owners.scores[o, j] <= shut[j]:
+        if not owners.may[o, j] or dear.is_in[o, j] or owners.scores[o, j] <= shut[j]:
             continue
         n, start = 0, 0
         while start < len(paid) and n < room:
@@ -71,7 +73,9 @@ def _least_cost(owners: Any, o: Any, opened: Any, shut: Any, paid: Any, is_dear:
             n += _n_unpaid(owners.bits[o, j, start:end], paid[start:end])
             start = end
         if n >= room:
-            is_dear[o, j] = True
+            dear.is_in[o, j] = True
+            dear.pair[dear.n[0]] = o * len(opened) + j
+            dear.n[0] += 1
         least = min(least, n)
     return least
 
@@ -83,12 +87,15 @@ def least_owned(
     """The least bound of the wanted leaves in negatives, or `limit` if that is less.
 
     `opened`, `shut` (E,) are those of the root; `depths` what `measure` found. Shut before open: who is found too dear
-    for an owner is so wherever more is paid, that is, in all that is opened afterwards from there.
+    for an owner is so wherever more is paid, that is, in all that is opened afterwards from there, and is forgotten on
+    the way back.
     """
     n_exemplars, n_words = len(opened), split_bits.shape[1]
     paid = np.zeros((depths[1] + 1, n_words), dtype=np.uint64)
     n_paid = np.zeros(depths[1] + 1, dtype=np.int64)
-    is_dear = np.zeros((depths[1] + 1, len(owners.may), n_exemplars), dtype=np.bool_)
+    is_in, pair = np.zeros(owners.may.shape, dtype=np.bool_), np.empty(owners.may.size, dtype=np.int64)
+    dear = Dear(is_in, pair, np.zeros(1, dtype=np.int64))
+    n_dear = np.zeros(depths[1] + 1, dtype=np.int64)  # before a level was entered
     node, stage = np.zeros(depths[0] + 1, dtype=np.int64), np.zeros(depths[0] + 1, dtype=np.int8)
     before = np.zeros(depths[0] + 1)
     depth, level, least = 0, 0, limit
@@ -98,7 +105,7 @@ def least_owned(
         if stage[depth] == 0 and (j < 0 or not is_wanted[n] or n_paid[level] >= least):
             if j < 0 and is_wanted[n] and n_paid[level] < least:
                 room = least - n_paid[level]
-                cost = _least_cost(owners, tree.owner[n], opened, shut, paid[level], is_dear[level], room)
+                cost = _least_cost(owners, tree.owner[n], opened, shut, paid[level], dear, room)
                 least = n_paid[level] + cost
             depth -= 1
             continue
@@ -117,12 +124,16 @@ def least_owned(
             for w in range(n_words):
                 paid[level + 1, w] = paid[level, w] | bits[w]
             n_paid[level + 1] += _n_unpaid(bits, paid[level])
-            is_dear[level + 1] = is_dear[level]
             level += 1
+            n_dear[level] = dear.n[0]
             node[depth + 1], stage[depth + 1] = tree.open_child[n], 0
             depth += 1
         else:
             opened[j] = before[depth]
+            while dear.n[0] > n_dear[level]:
+                dear.n[0] -= 1
+                pair_number = dear.pair[dear.n[0]]
+                dear.is_in[pair_number // n_exemplars, pair_number % n_exemplars] = False
             level -= 1
             depth -= 1
     return least

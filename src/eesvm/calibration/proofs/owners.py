@@ -67,11 +67,12 @@ def _least_compiled(root: Root, certificate: Certificate, leaves: NDArray[np.int
     split = np.full(certificate.n_nodes, -1, dtype=np.int32)
     keys = np.stack([certificate.split_exemplar[is_split].astype(np.float64), certificate.split_score[is_split]])
     order = np.lexsort(keys)
-    is_new = np.append(True, (np.diff(keys[:, order], axis=1) != 0).any(axis=0))[: len(order)]
+    in_order = keys[:, order]
+    is_new = np.append(True, (in_order[:, 1:] != in_order[:, :-1]).any(axis=0))[: len(order)]
     number = np.empty(len(order), dtype=np.int32)
     number[order] = np.cumsum(is_new) - 1
     split[is_split] = number
-    pairs = keys[:, order[is_new]]
+    pairs = in_order[:, is_new]
     owner = np.full(certificate.n_nodes, -1, dtype=np.int32)
     shut = np.maximum(problem.lower_thresholds, certificate.ceiling).astype(np.float64)
     score = certificate.split_score.astype(np.float64)
@@ -80,7 +81,7 @@ def _least_compiled(root: Root, certificate: Certificate, leaves: NDArray[np.int
     at_a_time = max(1, _KEPT_BYTES // max(1, bits_of.bytes_of_positive))
     n_rows = min(at_a_time, len(owners))
     n_bytes = 8 * bits_of.n_words * (pairs.shape[1] + depths[1] + 1)
-    if n_bytes + (depths[1] + 1) * n_rows * problem.n_exemplars > _MOST_BYTES:
+    if n_bytes + 9 * n_rows * problem.n_exemplars > _MOST_BYTES:
         return None
     split_bits = np.zeros((max(1, pairs.shape[1]), bits_of.n_words), dtype=np.uint64)
     for k, (j, opened) in enumerate(pairs.T):
@@ -150,22 +151,26 @@ class _Way:
         self.at_root = int(root.weights[root.is_paid].sum())
         self.opened = np.full(problem.n_exemplars, np.inf)
         self.shut = np.maximum(problem.lower_thresholds, certificate.ceiling).astype(np.float64)
-        self._trail: list[tuple[Any, ...]] = []
+        self._trail: list[tuple[Bits, list[tuple[Any, int, float]]]] = []
 
     def enter(self, step: Step) -> None:
-        self._trail.append((self.paid, self.opened, self.shut))
-        if step.opened:
-            self.paid, self.opened = self.paid.copy(), self.opened.copy()
+        # What is opened without accepting more needs no set of its own: the longest way has no more than negatives.
+        before: list[tuple[Any, int, float]] = []
+        self._trail.append((self.paid, before))
         for j, score in step.opened.items():
-            self.paid |= self.bits_of.split(j, score)
+            bits = self.bits_of.split(j, score)
+            if (bits & ~self.paid).any():
+                self.paid = self.paid | bits
+            before.append((self.opened, j, self.opened[j]))
             self.opened[j] = min(self.opened[j], score)
-        if step.shut:
-            self.shut = self.shut.copy()
         for j, score in step.shut.items():
+            before.append((self.shut, j, self.shut[j]))
             self.shut[j] = max(self.shut[j], score)
 
     def leave(self) -> None:
-        self.paid, self.opened, self.shut = self._trail.pop()
+        self.paid, before = self._trail.pop()
+        for array, j, score in before:
+            array[j] = score
 
     def bound(self, p: int, bits: Bits, weight: float) -> float:
         """What is paid here, and the least that covering p adds; inf where nobody can."""

@@ -95,7 +95,9 @@ class ExactSearch:
             self.proof.cut_off(self.loss, cheap_box(self.ranked, self.loss))
             self._push(root)
             if self.by_core:
-                self.core = CoreSearch(self.ranked, self.proof, self.workers, self.run.is_out_of_time)
+                self.core = CoreSearch(
+                    self.ranked, self.proof, self.workers, self.run.is_out_of_time, self.run.seconds_left
+                )
         while self.queue and self._status() is None:
             self._take(self.proof.leaves[heapq.heappop(self.queue)[1]])
             self.n_taken += 1

@@ -4,7 +4,8 @@ In: a `RankedProblem` in which all negatives cost 1 and all positives must be co
 Out: a bound that rises with every target that is reached, with a `CoreProof` of it, and better solutions where some
 turn up. Dense tables have thousands of positives, and a few dozen of them, the *core*, decide most of the loss. To show
 that no solution costs less than a target, it is enough that none covers the core for less: `core_kernels` searches that
-depth first. Targets come closer and closer to the known loss; what exceeds its budget is split and searched in parts.
+depth first. Targets come closer and closer to the known loss, and are lowered where time is short; what exceeds its
+budget is split and searched in parts.
 
 The core grows where it proves too little: when all of it is covered for less than the target, the positive that is
 then the dearest of those uncovered joins it. If there is none, a better solution is found.
@@ -28,13 +29,14 @@ from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import Levels
 
 _NEARER = 0.25  # of what is left to the known loss: the next target
+_IN_TIME = 0.4  # of the seconds left for a target: when only so many are left, it is lowered
 _AT_ONCE = 0.004  # of the loss: what is left to the last target
 _GROWTH = 17.0  # nodes below grow by a factor e for every 1/17 of the target that is left to spend
 _BUDGET = 1e8  # words looked at in a part before it is split
 _STORY = 60_000  # events of a part
 _BATCH = 8  # parts that are searched side by side, whatever the number of threads
 _FIRST_ROOM, _MOST_BYTES = 32, 2**30  # positives of the core at first, and memory of their bits at most
-_MOST_EVENTS = 16_000_000  # of all parts: what a certificate can hold
+_MANY_EVENTS, _MOST_EVENTS = 16_000_000, 24_000_000  # after which no target follows, and at most: in certificates
 _MOST_POSITIVES, _MOST_EXEMPLARS = 2**16 - 1, 2**16 - 2  # that an event can name
 
 Story = NDArray[np.uint32]
@@ -56,9 +58,15 @@ class CoreSearch:
     """A search that takes one step at a time."""
 
     def __init__(
-        self, ranked: RankedProblem, proof: Proof, workers: Workers, is_out_of_time: Callable[[], bool] = lambda: False
+        self,
+        ranked: RankedProblem,
+        proof: Proof,
+        workers: Workers,
+        is_out_of_time: Callable[[], bool] = lambda: False,
+        seconds_left: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        self.ranked, self.workers, self.is_out_of_time = ranked, workers, is_out_of_time
+        self.ranked, self.workers = ranked, workers
+        self.is_out_of_time, self.seconds_left = is_out_of_time, seconds_left
         self.highest = np.minimum(proof.highest, ranked.order.shape[1]).astype(np.int32)
         self.cutoff = proof.cutoff
         n_exemplars = ranked.n_exemplars
@@ -69,7 +77,8 @@ class CoreSearch:
         self.proved: Part | None = None  # of the last target that was reached
         self.pending: list[Part] = []
         self.bound, self.target = 0, 0
-        self.work, self.n_nodes = 0.0, 0
+        self.lower_at = 0.0  # seconds left when the target is lowered
+        self.work, self.n_nodes, self.n_events = 0.0, 0, 0  # events: that prove this target so far
         self.is_over = n_exemplars > _MOST_EXEMPLARS
 
     def step(self, loss: float) -> Levels | None:
@@ -78,6 +87,10 @@ class CoreSearch:
             self._begin()
         if not self.pending:
             self._aim(int(loss))
+        elif self.seconds_left() < self.lower_at:
+            # It may not be reached in time. What is done proves more than a lower one, and what is left is easier.
+            self.target = self.bound + -(-(self.target - self.bound) // 2)
+            self.lower_at /= 2
         self.target = min(self.target, int(loss))
         batch, self.pending = self.pending[-_BATCH:], self.pending[:-_BATCH]
         outcomes: list[_Outcome | None] = [None] * len(batch)
@@ -95,7 +108,8 @@ class CoreSearch:
         )
         if not self.pending and not self.is_over:
             self.bound, self.proved = max(self.bound, self.target), self.root
-            self.is_over = self.bound >= loss or _n_events(self.root) > _MOST_EVENTS
+            self.is_over = self.bound >= loss or self.n_events > _MANY_EVENTS
+        self.is_over |= self.n_events > _MOST_EVENTS
         return better
 
     def proof(self) -> CoreProof:
@@ -120,7 +134,8 @@ class CoreSearch:
             self.target = loss
         # From the beginning: what was too dear to be looked at may be affordable now.
         self.root = Part(np.zeros_like(self.highest), self.highest)
-        self.pending = [self.root]
+        self.pending, self.n_events = [self.root], 0
+        self.lower_at = _IN_TIME * self.seconds_left()
 
     def _add(self, p: int) -> None:
         """Let positive p join the core."""
@@ -184,6 +199,7 @@ class CoreSearch:
             return self._extend(outcome.free)
         if outcome.outcome == kernels.FINISHED:
             part.story = outcome.story
+            self.n_events += len(outcome.story)
         else:
             self._split(part, outcome.first)
         return None
@@ -205,6 +221,7 @@ class CoreSearch:
         """One part for each exemplar of the positive that was chosen first, in which those before are forbidden."""
         part.positive = int(first[-1])
         part.exemplars = tuple(int(j) for j in first[:-1] if j >= 0)
+        self.n_events += len(part.exemplars) + 1
         part.parts, highest = [], part.highest
         for j in part.exemplars:
             lowest, level = part.lowest.copy(), self.reach[part.positive, j]
@@ -225,11 +242,6 @@ class _Outcome:
     story: Story
     first: NDArray[np.int32]
     free: NDArray[np.uint64] | None  # bits of what is not accepted where the core is covered
-
-
-def _n_events(part: Part) -> int:
-    own = 0 if part.story is None else len(part.story)
-    return own + sum(_n_events(below) for below in part.parts)
 
 
 def _told(part: Part) -> Story:
