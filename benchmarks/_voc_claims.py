@@ -19,7 +19,7 @@ import numpy as np
 
 from _common import markdown
 from _voc_numbers import difference, slug
-from _voc_tables import Setting, read_table
+from _voc_tables import Setting, read_table, with_objects
 from eesvm._support.documents import write_json
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.detector.class_training import NothingToLearnError
@@ -61,6 +61,8 @@ def measure_part(setting: Setting, stage: str, class_name: str, arguments: argpa
     train, test = (read_table(own, role, arguments) for role in (own.exemplars, own.judges))
     if stage == SMALL:
         train = train.of_images(range(n_small(train, class_name)))
+    elif arguments.max_exemplars is not None:
+        train = with_objects(train, class_name, arguments.max_exemplars)
     work = ClassWork(recipes_of(arguments)[stage], lambda _: (train, test), class_name, arguments.resamples)
     try:
         facts = work.facts() | (work.transfer_gain() if stage == SMALL else {})
