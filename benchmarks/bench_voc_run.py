@@ -71,6 +71,8 @@ def main() -> None:
     threads = [threading.Thread(target=prepare, args=(chain, arguments, own), daemon=True) for chain in chosen]
     for thread in threads:
         thread.start()
+    while own.whole and not (arguments.work / "photographs_val").exists() and time.time() < own.until:
+        time.sleep(1)  # objects are counted where all photographs are there
     tasks = list(whole_plan(arguments) if own.whole else plan(arguments))
     measure(tasks, arguments, own, lambda: any(thread.is_alive() for thread in threads))
     tell(arguments, "everything is done, or the time is up")
