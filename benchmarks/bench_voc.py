@@ -33,7 +33,7 @@ import numpy as np
 
 from _common import ROOT
 from _voc_claims import STAGES as CLAIM_STAGES
-from _voc_claims import claims_page, measure_part, part_file
+from _voc_claims import beside_paper_section, claims_page, measure_part, part_file
 from _voc_page import page
 from _voc_tables import (
     NETWORK,
@@ -554,7 +554,8 @@ def lines_of(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def write_page(arguments: argparse.Namespace) -> None:
     file = arguments.work / "trials.jsonl"
     trials = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    text = page(lines_of(arguments), trials, arguments.title, arguments.note, arguments.output, arguments.negatives)
+    beside_paper = [line for setting in SETTINGS for line in beside_paper_section(arguments, setting)]
+    text = page(lines_of(arguments), trials, beside_paper, arguments)
     arguments.output.write_text(text)
     print(text)
     for setting in SETTINGS:
