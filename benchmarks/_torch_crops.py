@@ -27,6 +27,8 @@ class TorchCrops:
         self.plain = CropCNN(backbone, context)
         self.backbone, self.context, self.batch_size = backbone, context, batch_size
         self._type = torch.float16 if is_half and DEVICE == "cuda" else torch.float32
+        if self._type is torch.float16:  # quick before exact: batches of one size, products of pixels in 10 bits
+            torch.backends.cudnn.benchmark = torch.backends.cuda.matmul.allow_tf32 = True
         self._graph = OnnxGraph(backbone._model, self._type)
         normalisation = backbone.normalisation
         self._mean, self._std = (

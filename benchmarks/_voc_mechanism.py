@@ -17,8 +17,8 @@ UNITS = {
     "exemplars": "exemplars of a class", "negatives": "calibration negatives", "floor": "recall floor",
     "coverage": "who covers a positive", "criterion": "criterion of sigmoids",
 }  # fmt: skip
-AS_IS = {"coverage": "own-image", "criterion": "least_squares", "floor": 1.0}
-ALL = 1_000_000  # negatives: more than there are
+ALL = 1_000_000  # exemplars or negatives: more than there are
+AS_IS = {"coverage": "own-image", "criterion": "least_squares", "floor": 1.0, "exemplars": ALL + 1}
 HEAD = (
     "what", "classes", "none", "sigmoid", "joint + sigmoid", "joint minus sigmoid", "joint minus none",
     "recall of thresholds", "loss on the calibration negatives",
@@ -48,7 +48,10 @@ def mechanism_sections(lines: Lines, stem: Path, n_negatives: int) -> list[str]:
 def descriptors_part(changed: Lines, papers: Lines, stem: Path) -> list[str]:
     """Frozen and tuned descriptors, on the classes that all settings have."""
     swept = {line["class"] for line in changed}
-    settings = list(dict.fromkeys(line["setting"] for line in papers))
+    named = list(dict.fromkeys(line["setting"] for line in papers))
+    settings = [
+        name for name in named if not name.startswith(tuple(f"{other}, " for other in named))
+    ]  # no parts of others
     groups = {name: [x for x in papers if x["setting"] == name and x["class"] in swept] for name in settings}
     common = set.intersection(*({line["class"] for line in own} for own in groups.values())) if groups else set()
     if len(groups) < 2 or len(common) < 2:
@@ -67,7 +70,7 @@ def setting_part(setting: str, changed: Lines, base: Lines, stem: Path, n_negati
         if len(found) < 2:
             continue
         rows += [mechanism_row(f"{unit}: {shown(value)}", own) for value, own in found.items()]
-        draw(stem, f"{slug(setting)}_{kind}", unit, {limited(value): own for value, own in found.items()})
+        draw(stem, f"{slug(setting)}_{kind}", unit, {place(kind, value, own): own for value, own in found.items()})
         parts += [f"![{unit}]({stem.name}_{slug(setting)}_{kind}.png)", ""]
     return [*parts, markdown(list(HEAD), rows), ""] if rows else []
 
@@ -90,9 +93,11 @@ def in_order(lines: Lines, classes: set[str]) -> Lines:
     return sorted((line for line in lines if line["class"] in classes), key=lambda line: str(line["class"]))
 
 
-def limited(value: Any) -> Any:
-    """A place on the axis."""
-    return ALL if not isinstance(value, str) and value > ALL else value
+def place(kind: str, value: Any, lines: Lines) -> Any:
+    """On the axis; all exemplars are as many as the classes have on average."""
+    if isinstance(value, str) or value <= ALL:
+        return value
+    return float(np.mean([line["exemplars"] for line in lines])) if kind == "exemplars" else ALL
 
 
 def shown(value: Any) -> str:

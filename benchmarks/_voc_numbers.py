@@ -53,7 +53,10 @@ def figure(
     if is_diagonal:
         axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
     if is_log:
+        places = sorted({place for own, _ in series.values() for place in own})
         axes.set_xscale("log")
+        axes.set_xticks(places, [f"{place:,.0f}" for place in places])
+        axes.minorticks_off()
     axes.set(xlabel=x, ylabel=y)
     axes.legend()
     drawing.savefig(path, dpi=110)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,7 +31,7 @@ INTRODUCTION = """\
 Average precision by VOC 2010 in per cent, means over classes. Differences are paired over classes, with 95 % t-intervals;
 "over images" is the 95 % interval of the same difference on 100 resamples of the judging images, paired as well. "Boxes
 moved": by the box regression of the class, in every row alike, the single SVM's included. "Mean of few": a window's
-score is the mean of its five highest calibrated scores. "Shrunk": `calibration.shrink: auto`. 500 windows an image; {n_negatives:,}
+score is the mean of its five highest calibrated scores. "Shrunk": `calibration.shrink: auto`. {sizes}; {n_negatives:,}
 calibration negatives, searches of 4 seconds. "Default" are the options of the default preset, with negatives from 400
 random images; "paper" is hinge, no prior, C = 1e-2 at length 20, with negatives from 200.
 """
@@ -42,6 +43,8 @@ C = 1e-3 and a positive weight of 50 unless it says otherwise; "default" bends R
 too. "Other images": the SVM that is bent was trained without the exemplar's images. "S + 0.25 x": a quarter of the bend.
 """
 
+FEWEST_MASKS = 20  # objects that a mean of masks is shown of
+
 SHOWN = ("single", "single, C 0.003", "single, squared, C 0.001", "default | 5", "S, C 1e-4 | 5", "S | 5", "S | 1",
          "S, weight 5 | 5", "S, C 1e-4, weight 500 | 5", "S + 0.25 x S | 5", "S, jitter 0.7 | 5",
          "S, other images | 5", "lda | 5", "S + 0.5 x lda | 5")  # fmt: skip
@@ -51,14 +54,16 @@ MIRRORED = ("single", "single, mirrored", "single, squared, C 0.001", "single, s
             "S, C 1e-4, weight 500 | 5", "S, C 1e-4, weight 500, mirrored | 5")  # fmt: skip
 
 
-def page(lines: Lines, trials: Lines, title: str, note: str, output: Path, n_negatives: int) -> str:
-    """The text; figures go beside `output` and begin with its name. Classes were calibrated with so many negatives."""
-    stem = output.with_suffix("")
+def page(lines: Lines, trials: Lines, beside_paper: Sequence[str], arguments: argparse.Namespace) -> str:
+    """The text, with the section that stands beside the paper's; figures go beside the output and begin with its name."""
+    stem, n_negatives = arguments.output.with_suffix(""), arguments.negatives
     judged = [line for line in lines if line.get("kind") == "judge"]
     programs = "`python benchmarks/bench_voc.py`" + " and `bench_voc_trials.py`" * bool(trials)
-    parts = [f"# {title}", "", f"{programs}. {note}", ""]
-    parts += [INTRODUCTION.format(n_negatives=n_negatives), *([ABOUT_TRIALS] if trials else [])]
-    parts += summary_section(lines)
+    parts = [f"# {arguments.title}", "", f"{programs}. {arguments.note}", ""]
+    sizes = f"{arguments.crops} windows an image"
+    sizes += f" and at most {arguments.max_exemplars} exemplars a class" * (arguments.max_exemplars is not None)
+    parts += [INTRODUCTION.format(sizes=sizes, n_negatives=n_negatives), *([ABOUT_TRIALS] if trials else [])]
+    parts += [*beside_paper, *summary_section(lines)]
     for setting in dict.fromkeys(line["setting"] for line in judged):
         parts += mirror_sections(lines, setting)
         for recipe in ("default", "mirror", "paper"):
@@ -66,6 +71,7 @@ def page(lines: Lines, trials: Lines, title: str, note: str, output: Path, n_neg
             if own:
                 parts += [f"## {setting}: {recipe}", "", *setting_section(own), ""]
                 parts += default_sections(own, stem, recipe) if recipe != "paper" else []
+                parts += class_section(own) if recipe == "default" else []
                 parts += cross_section(lines, own) if recipe == "default" else []
                 parts += transfer_section(own)
         parts += handed_section([line for line in judged if line["setting"] == setting])
@@ -95,6 +101,18 @@ def setting_section(lines: Lines) -> list[str]:
     heads = ["rule", "AP", *others]
     heads.insert(3, "over images")
     return [head, "", markdown(heads, rows)]
+
+
+def class_section(lines: Lines) -> list[str]:
+    """The default beside single SVMs, class by class."""
+    rules = {"default": DEFAULT, "uncalibrated": RAW, "single SVM": SINGLE, "R-CNN's": RCNN}
+    kept = sorted(lines, key=lambda line: str(line["class"]))
+    ap = by_rule(kept, "ap")
+    rows = [
+        [line["class"], line["exemplars"], *(f"{100 * ap[rule + MOVED][k]:.1f}" for rule in rules.values())]
+        for k, line in enumerate(kept)
+    ]
+    return ["### Classes, boxes moved", "", markdown(["class", "exemplars", *rules], rows), ""]
 
 
 def mirror_sections(lines: Lines, setting: str) -> list[str]:
@@ -209,7 +227,8 @@ def transfer_section(lines: Lines) -> list[str]:
         for choice in dict.fromkeys(name for one in found for name in one):
             known = [one[choice] for one in found if choice in one]
             n = sum(count for _, count in known)
-            rows.append([rule, choice, n, f"{100 * sum(mean * count for mean, count in known) / n:.1f}"])
+            if n >= FEWEST_MASKS:
+                rows.append([rule, choice, n, f"{100 * sum(mean * count for mean, count in known) / n:.1f}"])
     return ["### Masks handed on", "", markdown(["rule", "choice", "objects", "mask IoU"], rows), ""] if rows else []
 
 

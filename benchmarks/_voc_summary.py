@@ -22,21 +22,23 @@ def summary_section(lines: Lines) -> list[str]:
     settings = list(dict.fromkeys(line["setting"] for line in judged))
     rows = [summary_row(name, [x for x in judged if x["setting"] == name]) for name in settings]
     head = [
-        "setting", "classes", "AP of the default", "to the single SVM", "to R-CNN's", "to uncalibrated", "over images",
+        "setting", "classes", "AP of the default", "to the single SVM", "to R-CNN's", "to uncalibrated",
         "calibration error, 0.1 or more", "of independent sigmoids",
     ]  # fmt: skip
-    text = "Boxes moved in every row. The single SVM has the squared hinge, R-CNN's the hinge."
+    text = "Boxes moved in every row; in brackets over images. The single SVM has the squared hinge, R-CNN's the hinge."
     return ["## The default on every setting", "", text, "", markdown(head, rows), "", *recall_section(judged, crossed)]
 
 
 def summary_row(name: str, judged: Lines) -> list[object]:
     ap, drawn = (by_rule(judged, key) for key in ("ap", "resampled"))
     own = DEFAULT + MOVED
-    gains = [difference(ap[own] - ap[other + MOVED]) for other in (SINGLE, RCNN, RAW)]
+    gains = [
+        f"{difference(ap[own] - ap[other])} ({interval(drawn[own] - drawn[other])})"
+        for other in (SINGLE + MOVED, RCNN + MOVED, RAW + MOVED)
+    ]
     tables = [np.sum([line["reliability"][rule + MOVED] for line in judged], axis=0) for rule in (DEFAULT, SIGMOIDS)]
-    over_images = interval(drawn[own] - drawn[RAW + MOVED])
     errors = [f"{100 * error(table[1:]):.1f} %" for table in tables]
-    return [name, len(judged), f"{100 * ap[own].mean():.1f}", *gains, over_images, *errors]
+    return [name, len(judged), f"{100 * ap[own].mean():.1f}", *gains, *errors]
 
 
 def recall_section(judged: Lines, crossed: Lines) -> list[str]:

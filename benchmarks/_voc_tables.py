@@ -27,7 +27,9 @@ from eesvm.structures import Dataset, ImageRecord, Windows
 from eesvm.windows import read_windows, write_windows
 
 N_COMPONENTS, MEAN_NORM = 256, 20.0
+N_THREADS = 4  # that transform descriptors
 HALVES = ("first half", "second half")
+NETWORK = "network"  # the role of photographs that tune the network and do nothing else
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Setting:
 def images_of(role: str, arguments: argparse.Namespace) -> Dataset:
     """The images of a role; halves of a split are its even and odd images in a fixed random order."""
     split, _, half = role.partition(", ")
-    dataset = split_of(arguments.data, split)
+    dataset = split_of(arguments.network_data, "train") if split == NETWORK else split_of(arguments.data, split)
     order = np.random.default_rng(0).permutation(len(dataset))[: arguments.images]
     if half:
         order = order[HALVES.index(half) :: 2]
@@ -178,9 +180,13 @@ def make_tables(setting: Setting, path: str, arguments: argparse.Namespace) -> N
 def transformed(raw: np.ndarray, rows: np.ndarray, transforms: tuple[PCA, MeanNormScaler]) -> np.ndarray:
     """float32 descriptors of some rows."""
     found = np.empty((len(rows), transforms[0].n_components), np.float32)
-    for start in range(0, len(rows), 1 << 15):
-        part = slice(start, start + (1 << 15))
+    pieces = [slice(start, start + (1 << 15)) for start in range(0, len(rows), 1 << 15)]
+
+    def fill(part: slice) -> None:
         found[part] = transforms[1].transform(transforms[0].transform(raw[rows[part]]))
+
+    with ThreadPoolExecutor(N_THREADS) as pool:
+        list(pool.map(fill, pieces))
     return found
 
 
@@ -216,3 +222,14 @@ def read_table(setting: Setting, role: str, arguments: argparse.Namespace) -> Tr
     file = folder / "mirrored.npy"
     mirrored = np.load(file) if file.exists() else np.empty(0, dtype=np.int64)
     return TrainingWindows(kept, *arrays, descriptors, descriptor=None, mirrored=mirrored)  # type: ignore[arg-type]
+
+
+def with_objects(table: TrainingWindows, class_name: str, n: int) -> TrainingWindows:
+    """The table with `n` objects of a class at most as possible exemplars; the windows of all stay positives."""
+    rows, _ = table.objects(class_name)
+    dropped = np.random.default_rng(0).permutation(rows)[n:]
+    instance = table.instance.copy()
+    instance[dropped] = -1
+    return TrainingWindows(
+        table.records, table.starts, table.boxes, instance, table.descriptors, descriptor=table.descriptor
+    )

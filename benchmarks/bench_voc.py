@@ -33,9 +33,19 @@ import numpy as np
 
 from _common import ROOT
 from _voc_claims import STAGES as CLAIM_STAGES
-from _voc_claims import claims_page, measure_part, part_file
+from _voc_claims import beside_paper_section, claims_page, measure_part, part_file
 from _voc_page import page
-from _voc_tables import Setting, describe_split, has_tables, images_of, make_tables, read_table, windows_of
+from _voc_tables import (
+    NETWORK,
+    Setting,
+    describe_split,
+    has_tables,
+    images_of,
+    make_tables,
+    read_table,
+    windows_of,
+    with_objects,
+)
 from bench_shrinkage import recalls, reliability
 from eesvm._support.validation import InputError
 from eesvm.calibration.problem import any_accepts
@@ -74,11 +84,14 @@ SETTINGS = (
     Setting("4096-d layer, the paper's way", "4096-d", "crop", "train", "val"),
     Setting("4096-d layer, roles apart", "4096-d", "crop", "val, first half", "val, second half"),
     Setting("HOG", "hog", "warped", "train", "val"),
+    Setting("tuned on VOC 2012", "voc2012", "crop", "train", "val"),
+    Setting("tuned on VOC 2012, half of val", "voc2012", "crop", "train", "val, first half"),
 )
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {  # images that they are tuned on, and options of that
     "tuned": ("train", {}),
     "half": ("train, first half", {}),
     "4096-d": ("train", {"hidden": PAPER_UNITS}),
+    "voc2012": (NETWORK, {"held_out": 0.1}),
 }
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -123,6 +136,7 @@ RULES = {
     ),
     "mirror": (*pooled([NONE, SHRUNK]), SINGLE, *moved([*pooled([NONE, SHRUNK]), SINGLE])),
 }  # fmt: skip
+BRIEF = (SINGLE, *pooled([NONE, SHRUNK]), *moved([*pooled([NONE, SIGMOID, SHRUNK]), SINGLE]))
 FOLDED = moved([*pooled([NONE, SHRUNK]), SINGLE])
 N_FOLDS = 3
 MECHANISM = (JOINT, SIGMOID, JOINT_SIGMOID, NONE)
@@ -161,6 +175,9 @@ def make_parser() -> argparse.ArgumentParser:
         default=["train", "val"],
         help="whose windows are proposed, or described alone (train val)",
     )
+    add("--network-data", type=Path, help="photographs for the role of the network alone, in VOC's layout, split train")
+    add("--max-exemplars", type=int, help="of a class, a random choice of its objects (all)")
+    add("--brief", action="store_true", help="the default without rules that its tables do not compare")
     add("--no-mirror", action="store_true", help="tables without mirror images, which the recipe mirror needs")
     add("--recipes", nargs="+", choices=list(RECIPES), default=list(RECIPES))
     add("--default", type=json.loads, default={}, help="options in place of the default recipe's, as JSON")
@@ -386,8 +403,9 @@ def tables_of(item: dict[str, Any], arguments: argparse.Namespace) -> tuple[Trai
         fold = folds_of(len(train.records))
         parts = [np.flatnonzero(fold != value), np.flatnonzero(fold == value)]
         return train.of_images(parts[0].tolist()), train.of_images(parts[1].tolist())
-    if kind == "exemplars":
-        train = with_objects(train, item["class"], int(value))  # type: ignore[arg-type]
+    most = int(value) if kind == "exemplars" else arguments.max_exemplars  # type: ignore[arg-type]
+    if most is not None:
+        train = with_objects(train, item["class"], most)
     return train, read_table(setting, setting.judges, arguments)
 
 
@@ -411,7 +429,8 @@ def judged(
     if kind == "cross":
         scores = cross_fitted(train, trained, scores, options.changed({"calibration.cross_fit": True}))
     calibrator_of = calibrators_on_demand(scores, options)
-    rules = {"judge": RULES[recipe], "fold": FOLDED, "cross": moved([DEFAULT])}.get(kind, MECHANISM)
+    every = BRIEF if arguments.brief and recipe == "default" else RULES[recipe]
+    rules = {"judge": every, "fold": FOLDED, "cross": moved([DEFAULT])}.get(kind, MECHANISM)
     regressor = regressor_of(train, name, options, rules)
     found = judge_rules(
         test, name, trained.exemplars, trained.single, calibrator_of, options, rules, regressor=regressor
@@ -501,17 +520,6 @@ def transfer_of(
     return {row.choice: [row.mean, row.n_detections] for row in rows}, handed
 
 
-def with_objects(table: TrainingWindows, class_name: str, n: int) -> TrainingWindows:
-    """The table with `n` objects of a class as possible exemplars; the windows of all stay positives."""
-    rows, _ = table.objects(class_name)
-    dropped = np.random.default_rng(0).permutation(rows)[n:]
-    instance = table.instance.copy()
-    instance[dropped] = -1
-    return TrainingWindows(
-        table.records, table.starts, table.boxes, instance, table.descriptors, descriptor=table.descriptor
-    )
-
-
 # Keeping
 
 
@@ -546,7 +554,8 @@ def lines_of(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 def write_page(arguments: argparse.Namespace) -> None:
     file = arguments.work / "trials.jsonl"
     trials = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    text = page(lines_of(arguments), trials, arguments.title, arguments.note, arguments.output, arguments.negatives)
+    beside_paper = [line for setting in SETTINGS for line in beside_paper_section(arguments, setting)]
+    text = page(lines_of(arguments), trials, beside_paper, arguments)
     arguments.output.write_text(text)
     print(text)
     for setting in SETTINGS:

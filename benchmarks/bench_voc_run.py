@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
@@ -32,13 +32,14 @@ from eesvm.experiments.reproduction.results import FULL, HOG, SMALL
 
 Namespace = argparse.Namespace
 
-POOLED, CROPS, TUNED, APART, SAME, OTHER, WIDE, WIDE_APART, HOGS = bench_voc.SETTINGS
+POOLED, CROPS, TUNED, APART, SAME, OTHER, WIDE, WIDE_APART, HOGS, VOC_2012, HALF_VAL = bench_voc.SETTINGS
 ALL_NEGATIVES = 10_000_000  # more than there are
 SWEEP = ("car", "chair", "pottedplant", "bottle", "bird", "dog", "bicycle", "motorbike")
 FEW = {  # what changes for which setting, one thing at a time
     "coverage": ("across-images",), "criterion": ("platt",), "floor": (0.9, 0.95, 0.98),
     "negatives": (2_000, 20_000, 160_000, ALL_NEGATIVES),
 }  # fmt: skip
+FEWER: dict[str, tuple[Any, ...]] = FEW | {"floor": (0.95,), "negatives": (2_000, 160_000)}
 COUNTS = (25, 50, 100, 200, 500)  # exemplars of a class
 PATIENCE = 300.0  # seconds for what has been begun in time
 VAL = "val"  # a command that needs its photographs
@@ -50,6 +51,7 @@ class Command(NamedTuple):
 
     words: tuple[str, ...]
     needs_val: bool = False
+    needs: tuple[str, ...] | None = None  # files of the work folder; None: windows of the photographs that it needs
 
 
 class Task(NamedTuple):
@@ -65,10 +67,14 @@ def main() -> None:
     arguments, own = parse_arguments()
     arguments.work.mkdir(parents=True, exist_ok=True)
     os.environ |= dict.fromkeys(THREADS, "1")
-    threads = [threading.Thread(target=prepare, args=(chain, arguments, own), daemon=True) for chain in chains()]
+    chosen = whole_chains() if own.whole else chains()
+    threads = [threading.Thread(target=prepare, args=(chain, arguments, own), daemon=True) for chain in chosen]
     for thread in threads:
         thread.start()
-    measure(list(plan(arguments)), arguments, own, lambda: any(thread.is_alive() for thread in threads))
+    while own.whole and not (arguments.work / "photographs_val").exists() and time.time() < own.until:
+        time.sleep(1)  # objects are counted where all photographs are there
+    tasks = list(whole_plan(arguments) if own.whole else plan(arguments))
+    measure(tasks, arguments, own, lambda: any(thread.is_alive() for thread in threads))
     tell(arguments, "everything is done, or the time is up")
 
 
@@ -79,6 +85,7 @@ def parse_arguments() -> tuple[Namespace, Namespace]:
     add("--seconds", type=float, default=1200.0, help="after which nothing is begun (1200)")
     add("--cores", type=int, default=os.cpu_count(), help="classes measured at a time (all)")
     add("--wait-for", type=Path, help="a file that is there when the photographs of val are")
+    add("--whole", action="store_true", help="the whole of VOC 2007, and a network tuned on photographs of VOC 2012")
     add("--sweep", nargs="+", default=SWEEP, help="classes of the mechanism")
     own, others = parser.parse_known_args()
     others += ["--no-mirror", "--processes", str(own.cores)]
@@ -92,21 +99,24 @@ def parse_arguments() -> tuple[Namespace, Namespace]:
 # Preparing
 
 
+def network(name: str, *needs: str) -> Command:
+    return Command(("--stages", "networks", "--networks", name), needs=needs or None)
+
+
+def raw(split: str, setting: Setting, *needs: str) -> Command:
+    return Command(("--stages", "raw", "--splits", split, "--settings", setting.name), split == VAL, needs or None)
+
+
+def tables(*settings: Setting, needs: tuple[str, ...] | None = None) -> Command:
+    return Command(("--stages", "describe", "--settings", *(one.name for one in settings)), True, needs)
+
+
+def windows(split: str, *needs: str) -> Command:
+    return Command(("--stages", "windows", "--splits", split), split == VAL, needs or None)
+
+
 def chains() -> list[list[Command]]:
     """Commands that go side by side, those of a chain one after the other."""
-
-    def network(name: str) -> Command:
-        return Command(("--stages", "networks", "--networks", name))
-
-    def raw(split: str, setting: Setting) -> Command:
-        return Command(("--stages", "raw", "--splits", split, "--settings", setting.name), split == VAL)
-
-    def tables(*settings: Setting) -> Command:
-        return Command(("--stages", "describe", "--settings", *(one.name for one in settings)), True)
-
-    def windows(split: str) -> Command:
-        return Command(("--stages", "windows", "--splits", split), split == VAL)
-
     first = [windows("train")]
     return [
         [*first, raw("train", POOLED), windows(VAL), raw(VAL, POOLED), tables(POOLED), tables(HOGS)],
@@ -116,13 +126,22 @@ def chains() -> list[list[Command]]:
     ]
 
 
+def whole_chains() -> list[list[Command]]:
+    """Photographs come one part after the other; `photographs_NAME` in the work folder says that a part is there."""
+    train, val, made = "windows_train.npz", "windows_val.npz", f"{VOC_2012.network}.onnx"
+    described = tuple(f"raw/{VOC_2012.network}_crop_{split}.npy" for split in ("train", VAL))
+    return [
+        [windows("train", "photographs_train"), windows(VAL, "photographs_val"), raw("train", POOLED, train),
+         raw(VAL, POOLED, val), tables(POOLED, needs=(train, val))],
+        [network(VOC_2012.network, "windows_network.npz", "photographs_network"), raw("train", VOC_2012, made, train)],
+        [raw(VAL, VOC_2012, made, val), tables(VOC_2012, needs=described), tables(HALF_VAL, needs=described)],
+    ]  # fmt: skip
+
+
 def prepare(chain: Sequence[Command], arguments: Namespace, own: Namespace) -> None:
     """Run the commands of a chain; one that fails ends it."""
     for command in chain:
-        needed = [own.wait_for] if command.needs_val and own.wait_for else []
-        if "windows" not in command.words:
-            splits = ("train", VAL) if command.needs_val else ("train",)
-            needed += [arguments.work / f"windows_{split}.npz" for split in splits]
+        needed = files_for(command, arguments, own)
         while not all(file.exists() for file in needed) and time.time() < own.until:
             time.sleep(1)
         if time.time() > own.until:
@@ -134,6 +153,17 @@ def prepare(chain: Sequence[Command], arguments: Namespace, own: Namespace) -> N
         tell(arguments, f"{' '.join(command.words)}: {time.time() - began:.0f} s, exit {done.returncode}")
         if done.returncode:
             return
+
+
+def files_for(command: Command, arguments: Namespace, own: Namespace) -> list[Path]:
+    """Those that a command waits for."""
+    if command.needs is not None:
+        return [arguments.work / name for name in command.needs]
+    needed = [own.wait_for] if command.needs_val and own.wait_for else []
+    if "windows" not in command.words:
+        splits = ("train", VAL) if command.needs_val else ("train",)
+        needed += [arguments.work / f"windows_{split}.npz" for split in splits]
+    return needed
 
 
 # Measuring
@@ -163,6 +193,20 @@ def plan(arguments: Namespace) -> Iterator[Task]:
     yield from judged(APART, "paper", sweep, ("judge", *FEW))
 
 
+def whole_plan(arguments: Namespace) -> Iterator[Task]:
+    """The most wanted first; what has frozen descriptors is begun while the network is tuned."""
+    classes = bench_voc.classes_of(arguments)
+    sweep = [name for name in classes if name in arguments.sweep]
+    yield from claims(VOC_2012, SMALL, classes, arguments)
+    yield from judged(VOC_2012, "default", classes, ("judge",))
+    yield from judged(VOC_2012, "paper", classes, ("judge", "coverage"))
+    yield from judged(HALF_VAL, "paper", sweep, ("judge", *FEWER), FEWER)
+    yield from fewer_exemplars(HALF_VAL, sweep, arguments)
+    yield from judged(POOLED, "default", classes, ("judge",))
+    yield from judged(VOC_2012, "default", classes, ("cross",))
+    yield from claims(POOLED, SMALL, classes, arguments)
+
+
 def claims(setting: Setting, stage: str, classes: Sequence[str], arguments: Namespace) -> Iterator[Task]:
     needed = (replace(setting, name=HOGS.name),) if stage == HOG else (setting,)
     for name in classes:
@@ -170,10 +214,12 @@ def claims(setting: Setting, stage: str, classes: Sequence[str], arguments: Name
             yield Task(f"claims {setting.name}, {stage}, {name}", needed, measure_part, (setting, stage, name))
 
 
-def judged(setting: Setting, recipe: str, classes: Sequence[str], kinds: Sequence[str]) -> Iterator[Task]:
+def judged(
+    setting: Setting, recipe: str, classes: Sequence[str], kinds: Sequence[str], values: Mapping[str, Any] = FEW
+) -> Iterator[Task]:
     for name in classes:
         common = {"setting": setting, "recipe": recipe, "class": name}
-        items = [{**common, "kind": kind, "value": value} for kind in kinds for value in FEW.get(kind, (None,))]
+        items = [{**common, "kind": kind, "value": value} for kind in kinds for value in values.get(kind, (None,))]
         items = [{key: value for key, value in item.items() if value is not None} for item in items]
         yield Task(f"{setting.name}, {recipe}, {name}", (setting,), bench_voc.judge_class, (items,))
 

@@ -228,8 +228,8 @@ def exhaustive(evidence: Evidence) -> Finding:
 
 def too_small(size: str) -> Find:
     def find(evidence: Evidence) -> Finding:
-        facts = [part.facts for part in evidence.results.of(FULL)]
-        largest = max(facts, key=lambda each: each["n_exemplars"])
+        parts = evidence.results.of(FULL) or evidence.results.of(SMALL)
+        largest = max((part.facts for part in parts), key=lambda each: each["n_exemplars"])
         here = f"{largest['n_exemplars']} E-SVMs and {largest['n_calibration_positives']:,} positives"
         return untested(f"{size}; the largest problem of this run has {here}, and searches end after seconds")
 
