@@ -86,6 +86,7 @@ PARTS = {
         "image_stages",
         "class_stages",
         "training_run",
+        "image_look",
         "detector",
         "consensus",
     ),
