@@ -189,6 +189,11 @@ def _common_start(
     training.begin(pool, None)
     if not training.gives_up and not (training.most_added and pool.is_degenerate):
         return (pool.as_start(), pool.n_bytes(0), False) if problem.has_alike_exemplars else (None, 0, False)
+    pool = Pool(mean, np.arange(1), budget, workers.n)
+    if pool.visits_rows and pool.can_hold_everything(1):
+        pool.hold_everything(None)
+        if pool.visit_rows(np.arange(1), tol).all():
+            return pool.as_start(), 0, True
     sample = _sampled(mean, budget)
     pool = Pool(sample, np.arange(1), budget, workers.n)
     _Training(sample, tol, workers, None).begin(pool, None)
