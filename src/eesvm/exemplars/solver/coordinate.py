@@ -44,6 +44,8 @@ _SPARSE, _BLOCK_ROWS = 0.08, 2048  # share of positive duals below which weights
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order
 MOST_TOGETHER = 64  # exemplars: bits of a number
 _LIMIT, _LIMIT_WIDTH = 10.0, 128  # visits to a row that are worth while in so many columns; they grow by the square
+_DENSE = 2  # times the columns: duals between their bounds that are many
+_DENSE_WIDTH = 512  # columns above which visits pay even then
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,22 @@ class Descended:
     settled: F64  # (n,) violation from which on a Newton step may end it
 
 
-def worthwhile_visits(width: int) -> float:
-    """Visits to a row after which Newton steps in so many columns would have been faster."""
+def worthwhile_visits(width: int, n_free: int) -> float:
+    """Visits to a row after which Newton steps would have been faster.
+
+    These are quick where many more duals than columns are between their bounds: they are then the same for all
+    exemplars, about.
+    """
+    if n_free > _DENSE * width:
+        return _LIMIT * (width / _DENSE_WIDTH) ** 2 if width > _DENSE_WIDTH else 0.0
     return _LIMIT * max(1.0, width / _LIMIT_WIDTH) ** 2
 
 
-def descend_coordinates(share: Share, squares: F32, objective: Objective, tol: float, max_visits: float) -> Descended:
-    """Optimise the duals of a share to `tol`, until the rows were visited `max_visits` times."""
-    n, n_rows = share.duals.shape
+def descend_coordinates(
+    share: Share, squares: F32, objective: Objective, tol: float, max_visits: float = np.inf
+) -> Descended:
+    """Optimise the duals of a share to `tol`, as long as visits to rows are worth while, and `max_visits` at most."""
+    (n, n_rows), width = share.duals.shape, share.rows.shape[1]
     multiplier = np.float32(objective.bias_multiplier)
     costs = np.float32(objective.negative_cost), np.float32(objective.positive_cost)
     found = Descended(
@@ -87,14 +97,16 @@ def descend_coordinates(share: Share, squares: F32, objective: Objective, tol: f
                 costs, (tol, goal[j], accuracy[j]), np.uint64(j), wants,
             )  # fmt: skip
             found.violations[j], found.is_done[j] = violation, is_done
-        active = active[~found.is_done[active] & (found.visits[active] < max_visits)]
+        n_free = np.count_nonzero((share.duals > 0) & (share.duals < costs[0]), axis=1)
+        limits = np.minimum([worthwhile_visits(width, free) for free in n_free.tolist()], max_visits)
+        active = active[~found.is_done[active] & (found.visits[active] < limits[active])]
         if len(active) == 0:
             break
         is_solved = np.array([_solve_free(share, j, found, costs, multiplier) for j in active])
         if is_solved.any():  # what that gave is looked at before it is visited
             wants &= ~np.bitwise_or.reduce(np.uint64(1) << active[is_solved].astype(np.uint64))
         is_fine = accuracy > tol / _FINEST
-        left = np.minimum(np.where(is_fine, budget, _FIRST_VISITS), max_visits - found.visits)
+        left = np.minimum(np.where(is_fine, budget, _FIRST_VISITS), limits - found.visits)
         left[np.setdiff1d(np.arange(n), active[~is_solved])] = 0
         duals, moving, visits = np.ascontiguousarray(share.duals.T), found.weights.copy(), np.zeros(n, dtype=np.int64)
         most = (left * n_rows).astype(np.int64)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from eesvm._support.threads import Workers
 from eesvm.exemplars.rows import F32, held_in_memory
-from eesvm.exemplars.solver.coordinate import descend_coordinates, worthwhile_visits
+from eesvm.exemplars.solver.coordinate import descend_coordinates
 from eesvm.exemplars.solver.hinge import Share, combine, descend_hinge, floats_of_a_part
 from eesvm.exemplars.solver.newton import MAX_STIFFNESS, MAX_WIDTH, NEAR_WIDTH, descend_newton
 from eesvm.exemplars.solver.newton_gram import MATRICES
@@ -253,8 +253,7 @@ class Pool:
         """Coordinate descent over all negatives: who is done before Newton steps would have been."""
         width = self.positives.shape[1] - 1  # rows may have the column of the bias
         share = self._share(chosen, np.ascontiguousarray(self.rows[:, :width]))
-        squares, limit = self.problem.squares[self.indices], worthwhile_visits(width)
-        found = descend_coordinates(share, squares, self.problem.objective, tol, limit)
+        found = descend_coordinates(share, self.problem.squares[self.indices], self.problem.objective, tol)
         self.duals[chosen], self.own[chosen], self.residual[chosen] = share.duals, share.own, found.violations
         self.weights[chosen] = found.weights
         self.dual_squares[chosen] = np.einsum("nd,nd->n", found.weights, found.weights, dtype=np.float64)
