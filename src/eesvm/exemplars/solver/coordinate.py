@@ -42,7 +42,7 @@ _REFINEMENTS, _RIDGE = 3, 1e-6  # of Newton's step at the end
 _MAX_LEAVING, _LEAVING = 5, 0.05  # times that duals go to their bounds in it, and how many of them at a time
 _SPARSE, _BLOCK_ROWS = 0.08, 2048  # share of positive duals below which weights are added up one by one
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order
-MOST_TOGETHER = 64  # exemplars: bits of a number
+_MOST_TOGETHER = 64  # exemplars: bits of a number
 _LIMIT, _LIMIT_WIDTH = 10.0, 128  # visits to a row that are worth while in so many columns; they grow by the square
 _DENSE = 2  # times the columns: duals between their bounds that are many
 _DENSE_WIDTH = 512  # columns above which visits pay even then
@@ -75,6 +75,7 @@ def descend_coordinates(
 ) -> Descended:
     """Optimise the duals of a share to `tol`, as long as visits to rows are worth while, and `max_visits` at most."""
     (n, n_rows), width = share.duals.shape, share.rows.shape[1]
+    assert n <= _MOST_TOGETHER
     multiplier = np.float32(objective.bias_multiplier)
     costs = np.float32(objective.negative_cost), np.float32(objective.positive_cost)
     found = Descended(
