@@ -44,6 +44,7 @@ _SPARSE, _BLOCK_ROWS = 0.08, 2048  # share of positive duals below which weights
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order
 _MOST_TOGETHER = 64  # exemplars: bits of a number
 _LIMIT, _LIMIT_WIDTH = 10.0, 128  # visits to a row that are worth while in so many columns; they grow by the square
+_FEW_COLUMNS, _LEAST_LIMIT = 320, 2.5  # columns up to which only exemplars are visited that hardly move
 _DENSE = 2  # times the columns: duals between their bounds that are many
 _DENSE_WIDTH = 512  # columns above which visits pay even then
 
@@ -65,9 +66,19 @@ def worthwhile_visits(width: int, n_free: int) -> float:
     These are quick where many more duals than columns are between their bounds: they are then the same for all
     exemplars, about.
     """
-    if n_free > _DENSE * width:
+    if is_dense(width, n_free):
         return _LIMIT * (width / _DENSE_WIDTH) ** 2 if width > _DENSE_WIDTH else 0.0
-    return _LIMIT * max(1.0, width / _LIMIT_WIDTH) ** 2
+    return _LIMIT * (width / _LIMIT_WIDTH) ** 2 if width > _FEW_COLUMNS else _LEAST_LIMIT
+
+
+def is_dense(width: int, n_free: int) -> bool:
+    """Whether many more duals than columns are between their bounds."""
+    return n_free > _DENSE * width
+
+
+def is_for_newton(width: int, n_free: int) -> bool:
+    """Whether Newton steps are faster even where visits end."""
+    return is_dense(width, n_free) and width <= _DENSE_WIDTH
 
 
 def descend_coordinates(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from eesvm._support.threads import Workers
 from eesvm.exemplars.rows import F32, held_in_memory
-from eesvm.exemplars.solver.coordinate import descend_coordinates
+from eesvm.exemplars.solver.coordinate import descend_coordinates, is_for_newton
 from eesvm.exemplars.solver.hinge import Share, combine, descend_hinge, floats_of_a_part
 from eesvm.exemplars.solver.newton import MAX_STIFFNESS, MAX_WIDTH, NEAR_WIDTH, descend_newton
 from eesvm.exemplars.solver.newton_gram import MATRICES
@@ -219,8 +219,9 @@ class Pool:
             rows = rows[:, : self.positives.shape[1] - 1]
 
         if self.is_whole and self.visits_rows:  # one tells whether it is worth while
-            self.visits_rows = bool(self.visit_rows(waiting[:1], tol)[0])
-            waiting = waiting[int(self.visits_rows) :]
+            is_done = bool(self.visit_rows(waiting[:1], tol)[0])
+            self.visits_rows = is_done and not self.is_for_newton(int(waiting[0]))
+            waiting = waiting[int(is_done) :]
             if len(waiting) == 0:
                 return
 
@@ -258,6 +259,13 @@ class Pool:
         self.weights[chosen] = found.weights
         self.dual_squares[chosen] = np.einsum("nd,nd->n", found.weights, found.weights, dtype=np.float64)
         return found.is_done
+
+    def is_for_newton(self, j: int) -> bool:
+        """Whether exemplars like this one, which was visited, are faster by Newton steps."""
+        n_free = np.count_nonzero(
+            (self.duals[j] > 0) & (self.duals[j] < np.float32(self.problem.objective.negative_cost))
+        )
+        return is_for_newton(self.positives.shape[1] - 1, int(n_free))
 
     @property
     def is_whole(self) -> bool:

@@ -195,10 +195,11 @@ def _common_start(
     pool = Pool(mean, np.arange(1), budget, workers.n)
     if pool.visits_rows and pool.can_hold_everything(1):
         pool.hold_everything(None)
-        if pool.visit_rows(np.arange(1), tol).all():
+        if pool.visit_rows(np.arange(1), tol).all() and not pool.is_for_newton(0):
             return pool.as_start(), 0, True, True
     sample = _sampled(mean, budget)
     pool = Pool(sample, np.arange(1), budget, workers.n)
+    pool.visits_rows = False
     _Training(sample, tol, workers, None).begin(pool, None)
     return _spread(mean, pool), 0 if pool.is_whole else pool.n_bytes(0), True, False
 
