@@ -46,7 +46,7 @@ _MOST_TOGETHER = 64  # exemplars: bits of a number
 _LIMIT, _LIMIT_WIDTH = 10.0, 128  # visits to a row that are worth while in so many columns; they grow by the square
 _FEW_COLUMNS, _LEAST_LIMIT = 320, 2.5  # columns up to which only exemplars are visited that hardly move
 _DENSE = 2  # times the columns: duals between their bounds that are many
-_DENSE_WIDTH = 512  # columns above which visits pay even then
+_DENSE_WIDTH = 512  # columns above which visits are faster even then
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,14 @@ def worthwhile_visits(width: int, n_free: int) -> float:
     These are quick where many more duals than columns are between their bounds: they are then the same for all
     exemplars, about.
     """
-    if is_dense(width, n_free):
-        return _LIMIT * (width / _DENSE_WIDTH) ** 2 if width > _DENSE_WIDTH else 0.0
+    if is_for_newton(width, n_free):
+        return 0.0
     return _LIMIT * (width / _LIMIT_WIDTH) ** 2 if width > _FEW_COLUMNS else _LEAST_LIMIT
-
-
-def is_dense(width: int, n_free: int) -> bool:
-    """Whether many more duals than columns are between their bounds."""
-    return n_free > _DENSE * width
 
 
 def is_for_newton(width: int, n_free: int) -> bool:
     """Whether Newton steps are faster even where visits end."""
-    return is_dense(width, n_free) and width <= _DENSE_WIDTH
+    return n_free > _DENSE * width and width <= _DENSE_WIDTH
 
 
 def descend_coordinates(
