@@ -55,6 +55,7 @@ def main() -> None:
     parser.add_argument("--few", type=int, default=4, help="exemplars on which the loops are measured (4)")
     parser.add_argument("--real", type=Path, help="measure photographs; a folder for their descriptors")
     parser.add_argument("--dimensions", type=int, help="with --real: only tables of so many dimensions")
+    parser.add_argument("--render", action="store_true", help="with --real: only lay out what has been measured")
     parser.add_argument("--cold", action="store_true", help="measure compiling alone")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -63,8 +64,11 @@ def main() -> None:
         return
     if arguments.real:
         kept = arguments.real / "training_real.jsonl"
-        measure(arguments.real, kept, arguments.dimensions)
-        replace_section(REAL_TITLE, f"{machine()}. {section(kept)}")
+        if not arguments.render:
+            measure(arguments.real, kept, arguments.dimensions)
+        replace_section(
+            REAL_TITLE, f"`python benchmarks/bench_training.py --real FOLDER`, {machine()}. {section(kept)}"
+        )
         return
     if arguments.cold:
         replace_section("Compilation", f"`python benchmarks/bench_training.py --cold`, {machine()}. {compile_times()}")
@@ -104,7 +108,8 @@ def compile_times() -> str:
     rows = []
     for name, options, rows_used in (
         ("hinge, a pool of few negatives", "C=1e-4", "np.abs(x)"),
-        ("hinge, Newton steps over all negatives", "C=0.1, positive_weight=50", "x"),
+        ("hinge, all negatives", "C=0.1, positive_weight=50", "x"),
+        ("squared hinge, all negatives", "C=0.1, positive_weight=50, loss='squared_hinge'", "x"),
     ):
         call = f"ExemplarSVMs({options}).fit({rows_used}[:20], {rows_used}[20:])"
         rows += [[name, *row] for row in first_calls(start, call)]

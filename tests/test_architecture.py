@@ -87,6 +87,7 @@ PARTS = {
         "image_stages",
         "class_stages",
         "training_run",
+        "image_look",
         "detector",
         "consensus",
     ),

@@ -1,5 +1,6 @@
 """Descriptors: resampling, pooling, layouts, scaling and PCA against slow versions; classes come apart."""
 
+import copy
 import json
 import pickle
 
@@ -23,7 +24,7 @@ from eesvm.descriptors import (
     Transformed,
     make_descriptor,
 )
-from eesvm.descriptors.cnn import Level, parse_levels, with_context
+from eesvm.descriptors.cnn import Level, MapMemory, parse_levels, with_context
 from eesvm.descriptors.pooling import integral_map, pool_windows
 from eesvm.descriptors.resampling import resample
 from helpers.dataset_files import real_data
@@ -248,6 +249,29 @@ def test_windows_that_move_a_little_change_a_little(pooled):
     boxes = random_boxes(50, 640, 427)
     moved = pooled.describe(CHINA, boxes + 0.25)
     assert np.abs(moved - pooled.describe(CHINA, boxes)).max() < 0.1
+
+
+def test_maps_are_remembered_for_one_more_look(pooled):
+    images = np.random.default_rng(4).integers(0, 256, (3, 60, 80, 3), dtype=np.uint8)
+    boxes = np.array([[0, 0, 80, 60], [10, 5, 40, 50.5]])
+    expected = [pooled.describe(image, boxes) for image in images]
+    with_memory, n_runs = copy.copy(pooled), []
+    pictures = [with_memory._picture(image)[0] for image in images]
+    n_bytes = sum(one.nbytes for one in pooled.backbone(pictures[0].copy()))
+    with_memory.memory = memory = MapMemory(2 * n_bytes)  # room for two of three
+    backbone = copy.copy(pooled.backbone)
+    backbone._run = lambda batch: n_runs.append(1) or pooled.backbone._run(batch)
+    with_memory.backbone = backbone
+    for image, rows in zip(images, expected, strict=True):
+        assert (with_memory.describe(image, boxes) == rows).all()
+    first = len(n_runs)
+    memory.close()
+    for image, rows in zip(images, expected, strict=True):
+        assert (with_memory.describe(image, boxes) == rows).all()
+    assert len(n_runs) - first == 1
+    assert not memory._maps  # each was handed out once
+    again = pickle.loads(pickle.dumps(memory))
+    assert again.get(pictures[0].copy(), pooled.backbone)[0].shape[0] == 1
 
 
 def test_no_windows_are_no_rows(pooled):

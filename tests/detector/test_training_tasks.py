@@ -1,6 +1,9 @@
 """Engines, and a training in pieces: the same model to the bit, whoever computes and wherever the cache is."""
 
 import logging
+import threading
+import time
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -9,7 +12,7 @@ import pytest
 
 from eesvm import ExemplarSVMs, InputError
 from eesvm._support.dask_tasks import open_engine
-from eesvm._support.tasks import Engine, LocalEngine, SerialEngine, ahead, in_order
+from eesvm._support.tasks import ClosedError, Engine, LocalEngine, SerialEngine, ahead, in_order
 from eesvm.descriptors import DescriptorCache
 from eesvm.detector import ExemplarDetector
 from eesvm.detector.training_tasks import score_spans, score_task
@@ -96,12 +99,73 @@ def test_a_task_among_the_arguments_stands_for_its_result():
 
 
 def test_what_stands_for_an_engine():
-    with open_engine(None, 3) as engine:
+    with open_engine(None, 3, side_by_side=True) as engine:
         assert isinstance(engine, LocalEngine)
         assert engine.task_threads == 3
     mine = SerialEngine()
     with open_engine(mine) as engine:
         assert engine is mine
+
+
+def test_tasks_in_the_background_are_done_once_each_and_in_any_thread():
+    counts, lock = Counter(), threading.Lock()
+
+    def count(k, other=0):
+        with lock:
+            counts[k] += 1
+        time.sleep(0.001)
+        return k + other
+
+    with LocalEngine(None, n_background=3) as engine:
+        firsts = [engine.submit(count, k) for k in range(40)]
+        seconds = [engine.submit(count, 100 + k, first) for k, first in enumerate(firsts)]
+        assert [task.result() for task in reversed(seconds)] == [100 + 2 * k for k in reversed(range(40))]
+        assert [task.result() for task in firsts] == list(range(40))
+        wrong = engine.submit(fail, 1, 2)
+        with pytest.raises(InputError, match="1 is not 2"):
+            engine.submit(add, wrong, 1).result()
+    assert set(counts.values()) == {1}
+    assert len(counts) == 80
+
+
+def test_who_waits_for_a_task_in_the_background_does_another_one():
+    threads, begun, may_end = {}, threading.Event(), threading.Event()
+
+    def slow():
+        threads["slow"] = threading.get_ident()
+        begun.set()
+        may_end.wait(60)
+
+    def other():
+        threads["other"] = threading.get_ident()
+        may_end.set()
+
+    with LocalEngine(None, n_background=1) as engine:
+        first = engine.submit(slow)
+        assert begun.wait(60)
+        engine.submit(other)
+        first.result()
+    assert threads["other"] == threading.get_ident() != threads["slow"]
+
+
+def test_only_the_thread_that_made_an_engine_hears_of_its_tasks_and_closing_ends_them():
+    heard, begun = [], threading.Event()
+    engine = LocalEngine(None, n_background=1)
+    call = engine.local(heard.append)
+
+    def endless():
+        begun.set()
+        while True:
+            call("from the background")
+            time.sleep(0.001)
+
+    task = engine.submit(endless)
+    assert begun.wait(60)
+    call("from here")
+    engine.close()
+    assert heard == ["from here"]
+    with pytest.raises(ClosedError):
+        task.result()
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])

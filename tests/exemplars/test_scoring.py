@@ -99,3 +99,19 @@ def test_bad_rows_get_one_sentence():
         with pytest.raises(InputError) as error:
             PartedRows(parts, kept)
         assert str(error.value) == sentence
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 7, 64, 1000])
+def test_rows_that_are_held_come_in_the_same_blocks_without_a_copy(n_rows):
+    random = np.random.default_rng(n_rows)
+    parts = [random.normal(size=(n, 4)).astype(np.float32) for n in (0, 5, 30, 0, 1, 12, 0)]
+    rows = PartedRows(parts, [random.random(len(part)) < 0.7 for part in parts])
+    held = rows.held(1 << 20)
+    assert held.shape == rows.shape
+    for (start, block), (own_start, own) in zip(rows.blocks(n_rows), held.blocks(n_rows), strict=True):
+        assert start == own_start
+        assert (block == own).all()
+        assert not len(own) or np.shares_memory(own, held.values)
+    some = np.flatnonzero(random.random(rows.shape[0]) < 0.5)
+    assert (held.take(some) == rows.take(some)).all()
+    assert rows.held(4 * 4 * rows.shape[0] - 1) is rows

@@ -236,6 +236,7 @@ def test_float32_input_is_not_copied_to_float64():
 def test_what_did_not_converge_says_so(monkeypatch):
     monkeypatch.setattr("eesvm.exemplars.solver.solve._MAX_ROUNDS", 1)
     monkeypatch.setattr("eesvm.exemplars.solver.newton._MAX_STAGES", 1)
+    monkeypatch.setattr("eesvm.exemplars.solver.coordinate.worthwhile_visits", lambda *_: 0.0)
     exemplars, negatives = relu_features(3, 2000, 20)
     with pytest.warns(
         ConvergenceWarning, match=r"^3 of 3 exemplars did not reach `tol` 1e-05: see `gap_` and `violation_`, and "

@@ -27,11 +27,10 @@ from typing import Any, NoReturn, Self
 from weakref import WeakSet
 
 import numpy as np
-from threadpoolctl import threadpool_info, threadpool_limits
 
 from eesvm._support.extras import optional_module
 from eesvm._support.tasks import LOCAL, Engine, LocalEngine, Pending, T
-from eesvm._support.threads import n_threads
+from eesvm._support.threads import n_threads, one_product_thread
 from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
 
@@ -81,7 +80,6 @@ class DaskEngine:
         self._looked = 0.0
         self._has_warned = False
         self.traffic = Traffic()
-        self._product_threads = max((i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas"), default=1)
         try:
             self.client = self._connect(scheduler, n_workers)
             self.name = getattr(self.client.scheduler, "address", str(scheduler))
@@ -246,7 +244,7 @@ class DaskEngine:
             self.fail()
         ready = [each.future() if isinstance(each, _Scattered | _Task) else each for each in arguments]
         try:
-            return self.client.submit(_run, __version__, self._product_threads, function, *ready, pure=False)
+            return self.client.submit(_run, __version__, function, *ready, pure=False)
         except (TypeError, AttributeError, RecursionError, ValueError) as error:
             raise InputError(_unsendable(arguments, error)) from error
 
@@ -404,10 +402,10 @@ def dask_setup(worker: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _run(version: str, n_product_threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
+def _run(version: str, function: Callable[..., Any], *arguments: Any) -> Any:
     _check_version(__version__, "a worker", version)
     opened = [argument.open() if isinstance(argument, _MappedArray) else argument for argument in arguments]
-    with _one_at_a_time, threadpool_limits(limits=n_product_threads, user_api="blas"):
+    with _one_at_a_time, one_product_thread():
         return function(*opened)
 
 
@@ -462,19 +460,22 @@ def _size(value: Any) -> int:
 
 
 @contextmanager
-def open_engine(scheduler: Any, n_workers: int | None = None) -> Iterator[Engine]:
+def open_engine(scheduler: Any, n_workers: int | None = None, side_by_side: bool = False) -> Iterator[Engine]:
     """The engine that a scheduler stands for, closed in the end.
 
     Parameters
     ----------
     scheduler : None for this process; the address of a Dask scheduler; "local" for workers on this machine, as many
         as `n_workers` or cores; a Dask client or cluster; or an engine, which stays open.
+    n_workers : of "local", and threads of this process; None is one per core.
+    side_by_side : whether this process may compute several tasks at a time, which takes the memory of several.
     """
     if scheduler is None:
-        yield LocalEngine(n_workers)
+        with LocalEngine(n_workers, n_threads(n_workers) - 1 if side_by_side else 0) as engine:
+            yield engine
         return
     if isinstance(scheduler, Engine):
         yield scheduler
         return
-    with DaskEngine(scheduler, n_workers=n_workers) as engine:
-        yield engine
+    with DaskEngine(scheduler, n_workers=n_workers) as cluster:
+        yield cluster

@@ -8,9 +8,10 @@ process; `dask_tasks.DaskEngine` on a cluster. Which engine is at work changes n
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, cast, runtime_checkable
 
 LOCAL = "local"
 
@@ -144,49 +145,129 @@ class SerialEngine:
 class LocalEngine(SerialEngine):
     """One machine: nothing is cut up, sent ahead or brought back, and tasks may call back.
 
+    Who asks for a result computes it, unless a thread in the background has begun with it; then the next task that
+    nobody has begun is computed in the meantime. Tasks call back in the thread that has made the engine, and are silent
+    in others.
+
     Parameters
     ----------
     n_jobs : threads of a task; None is one per core.
+    n_background : threads that compute tasks before they are asked for.
     """
 
     fills_cache = False
     n_ahead = 0
 
-    def __init__(self, n_jobs: int | None = None) -> None:
+    def __init__(self, n_jobs: int | None = None, n_background: int = 0) -> None:
         self.task_threads = n_jobs
+        self._n_background, self._owner = n_background, threading.get_ident()
+        self._threads: list[threading.Thread] = []
+        self._waiting: deque[_Lazy] = deque()
+        self._changed, self._is_closing = threading.Condition(), False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Begin no further tasks, and end those in the background."""
+        with self._changed:
+            self._is_closing = True
+            self._waiting.clear()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
 
     def n_pieces(self, n_blocks: int) -> int:
         """One task for all blocks."""
         return 1
 
     def local(self, value: T) -> T | None:
-        """The value itself."""
-        return value
+        """The value itself; a function that is called in the background only finds out whether to go on."""
+        if not callable(value) or self._n_background == 0:
+            return value
+
+        def call(*arguments: Any) -> Any:
+            if threading.get_ident() == self._owner:
+                return value(*arguments)
+            if self._is_closing:
+                raise ClosedError
+            return None
+
+        return cast(T, call)
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Pending:
+        """Note down what to compute, for whoever comes first."""
+        if self._n_background == 0:
+            return _Lazy(function, arguments)
+        task = _Lazy(function, arguments, self._help)
+        with self._changed:
+            self._waiting.append(task)
+            if len(self._threads) < self._n_background:
+                thread = threading.Thread(target=self._work, name=f"eesvm-{len(self._threads)}", daemon=True)
+                self._threads.append(thread)
+                thread.start()
+            self._changed.notify()
+        return task
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._is_closing:
+                    self._changed.wait()
+                if self._is_closing:
+                    return
+                task = self._waiting.popleft()
+            task.compute()
+
+    def _help(self) -> bool:
+        """Compute the next task that nobody has begun; whether there was one."""
+        with self._changed:
+            task = self._waiting.popleft() if self._waiting else None
+        if task is not None:
+            task.compute()
+        return task is not None
+
+
+class ClosedError(Exception):
+    """Raised inside a task whose result nobody wants any more."""
 
 
 class _Lazy:
-    """A task of the serial engine."""
+    """A task of the serial engine; `help_others` is called while another thread computes it."""
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], help_others: Callable[[], bool] | None = None
+    ) -> None:
         self._work: tuple[Callable[..., Any], tuple[Any, ...]] | None = (function, arguments)
         self._value: Any = None
         self._error: Exception | None = None
+        self._begin, self._done, self._help_others = threading.Lock(), threading.Event(), help_others
 
     def is_done(self) -> bool:
-        return self._work is None
+        return self._done.is_set()
 
     def compute(self) -> None:
-        if self._work is None:
+        """Unless somebody has begun already."""
+        if not self._begin.acquire(blocking=False):
             return
+        assert self._work is not None
         function, arguments = self._work
         try:
             self._value = function(*(each.result() if isinstance(each, _Lazy) else each for each in arguments))
         except Exception as error:
             self._error = error
-        self._work = None
+        finally:
+            self._work = None
+            self._done.set()
 
     def result(self) -> Any:
         self.compute()
+        while not self._done.is_set():
+            if self._help_others is None or not self._help_others():
+                self._done.wait()
         if self._error is not None:
             raise self._error
         return self._value

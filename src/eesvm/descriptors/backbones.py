@@ -148,6 +148,12 @@ class Backbone:
         }
         return {"network": self.digest, "layers": list(self.layers), "normalisation": normalisation}
 
+    def with_threads(self, n_threads: int) -> Backbone:
+        """The same network, opened once more with so many threads."""
+        other = Backbone.__new__(Backbone)
+        other.__setstate__({**self.__getstate__(), "n_threads": n_threads})
+        return other
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_session"}
 

@@ -13,6 +13,9 @@ channels of a cell together). Each level is rooted (sign(x) |x|^power) and scale
 
 from __future__ import annotations
 
+import hashlib
+import threading
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -38,6 +41,59 @@ class Level(NamedTuple):
     grid: int
 
 
+class MapMemory:
+    """Feature maps of pictures that will be described once more, by the pixels that enter the network.
+
+    While it is open maps are kept, up to so many bytes; after that each is handed out once.
+
+    Parameters
+    ----------
+    n_bytes : that it holds at most.
+    """
+
+    def __init__(self, n_bytes: int) -> None:
+        self._lock, self._left, self._is_open = threading.Lock(), n_bytes, True
+        self._maps: dict[bytes, list[NDArray[np.float32]]] = {}
+
+    def get(
+        self, picture: NDArray[np.float32], compute: Callable[[NDArray[np.float32]], list[NDArray[np.float32]]]
+    ) -> list[NDArray[np.float32]]:
+        """The maps of a picture (1, h, w, 3), which may be used up.
+
+        Parameters
+        ----------
+        picture : what would enter the network.
+        compute : gives its maps.
+        """
+        if not self._maps and not (self._is_open and self._left > 0):
+            return compute(picture)
+        pixels = np.ascontiguousarray(picture).reshape(-1).view(np.uint8).data
+        key = hashlib.blake2b(pixels, digest_size=16).digest() + repr(picture.shape).encode()
+        with self._lock:
+            known = self._maps.get(key) if self._is_open else self._maps.pop(key, None)
+        if known is not None:
+            return known
+        maps = compute(picture)
+        n_bytes = sum(one.nbytes for one in maps)
+        with self._lock:
+            if self._is_open and n_bytes <= self._left:
+                self._maps[key] = maps
+                self._left -= n_bytes
+        return maps
+
+    def close(self) -> None:
+        """Keep no further maps; those there are can be taken."""
+        self._is_open = False
+
+    def forget(self) -> None:
+        """Let go of everything."""
+        self.close()
+        self._maps = {}
+
+    def __reduce__(self) -> tuple[type[MapMemory], tuple[int]]:
+        return MapMemory, (0,)  # maps stay where they were made
+
+
 class PooledCNN:
     """Means of feature maps inside windows.
 
@@ -54,6 +110,7 @@ class PooledCNN:
         check_number(size, "size", minimum=LARGEST_STRIDE, maximum=4096, integer=True)
         check_number(power, "power", above=0, maximum=1)
         self.backbone, self.levels, self.size, self.power = backbone, levels, int(size), float(power)
+        self.memory = MapMemory(0)
 
     @cached_property
     def dimension(self) -> int:
@@ -76,7 +133,7 @@ class PooledCNN:
         if len(windows):
             picture, scale = self._picture(image)
             shape = np.array(picture.shape[1:3])
-            maps = dict(zip(self.backbone.layers, self.backbone(picture), strict=True))
+            maps = dict(zip(self.backbone.layers, self.memory.get(picture, self.backbone), strict=True))
             windows = box_functions.clip(windows, image.shape[1], image.shape[0]) * scale
             self._fill(rows, maps, windows, shape)
         return rows

@@ -8,19 +8,18 @@ and listed.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from eesvm._support.threads import n_cores
+from eesvm._support.threads import in_order, n_cores, one_product_thread
 from eesvm._support.validation import InputError, check_number
 from eesvm.datasets.problems import reason, skip
 from eesvm.descriptors.base import Descriptor, Rows
 from eesvm.descriptors.cache import DescriptorCache
+from eesvm.descriptors.network_threads import with_threads
 from eesvm.images.files import read_image
 from eesvm.structures import Dataset, ImageRecord, Problem, Windows
 
@@ -73,6 +72,8 @@ def describe_dataset(
     n_workers = _n_workers(n_jobs)
     records = {record.image_id: record for record in dataset}
     descriptor.dimension  # noqa: B018  a network without such a layer is one error here, not one per image
+    if n_workers > 1:
+        descriptor = with_threads(descriptor, 1)
     job = _Job(descriptor, cache, descriptor.parameters())
     return _describe_all(records, windows, job, n_workers, progress, problems, strict)
 
@@ -89,35 +90,14 @@ def _describe_all(
     def work(item: Windows) -> Rows | Problem:
         return _describe_one(_record(records, item), item, job)
 
-    for done, (item, answer) in enumerate(_in_order(work, windows, n_workers), start=1):
-        if isinstance(answer, Problem):
-            skip(answer, problems, strict)
-        else:
-            yield Described(item, answer)
-        if progress is not None:
-            progress(done, len(records))
-
-
-def _in_order(
-    work: Callable[[Windows], Rows | Problem], windows: Iterable[Windows], n_workers: int
-) -> Iterator[tuple[Windows, Rows | Problem]]:
-    """Each item with its answer; at most two items per worker are under way."""
-    if n_workers == 1:
-        yield from ((item, work(item)) for item in windows)
-        return
-    waiting: deque[tuple[Windows, Future[Rows | Problem]]] = deque()
-    pool = ThreadPoolExecutor(n_workers)
-    try:
-        for item in windows:
-            waiting.append((item, pool.submit(work, item)))
-            if len(waiting) >= 2 * n_workers:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        while waiting:
-            first, future = waiting.popleft()
-            yield first, future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with one_product_thread():
+        for done, (item, answer) in enumerate(in_order(work, windows, n_workers), start=1):
+            if isinstance(answer, Problem):
+                skip(answer, problems, strict)
+            else:
+                yield Described(item, answer)
+            if progress is not None:
+                progress(done, len(records))
 
 
 def _describe_one(record: ImageRecord, item: Windows, job: _Job) -> Rows | Problem:

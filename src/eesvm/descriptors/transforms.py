@@ -13,9 +13,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import linalg
 
 from eesvm._support.archives import load_named_arrays
 from eesvm._support.files import atomic_write
+from eesvm._support.threads import one_product_thread
 from eesvm._support.validation import InputError, check_number, check_table, row_blocks
 from eesvm.descriptors.base import Descriptor, Image, Rows
 
@@ -115,7 +117,8 @@ class PCA(_Fitted):
                 f"`n_components` must be at most {most} for a sample of shape {sample.shape}, got {self.n_components}"
             )
         mean = np.asarray(np.mean(sample, axis=0, dtype=np.float64))
-        components = _leading_directions(sample, mean, self.n_components)
+        with one_product_thread():
+            components = _leading_directions(sample, mean, self.n_components)
         largest = np.argmax(np.abs(components), axis=1)
         components *= np.where(components[np.arange(len(components)), largest] < 0, -1.0, 1.0)[:, None]
         self.mean_, self.components_ = mean.astype(np.float32), components.astype(np.float32)
@@ -184,10 +187,16 @@ def _leading_directions(sample: NDArray[Any], mean: NDArray[np.float64], n: int)
         for _, block in row_blocks(sample):
             centred = block - mean
             covariance += centred.T @ centred
-        return np.linalg.eigh(covariance)[1][:, ::-1][:, :n].T.copy()
+        return _leading_vectors(covariance, n).T.copy()
     centred = sample - mean
-    vectors = np.linalg.eigh(centred @ centred.T)[1][:, ::-1][:, :n]
-    directions = vectors.T @ centred
+    directions = _leading_vectors(centred @ centred.T, n).T @ centred
     lengths = np.linalg.norm(directions, axis=1, keepdims=True)
     is_real = lengths > 1e-10 * lengths.max()  # a sample of n rows varies in at most n - 1 directions
     return np.where(is_real, directions / np.where(is_real, lengths, 1.0), 0.0)
+
+
+def _leading_vectors(matrix: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """(d, n) eigenvectors of a symmetric matrix, those of the largest values first; the others are not computed."""
+    d = len(matrix)
+    _, vectors = linalg.eigh(matrix, subset_by_index=[d - n, d - 1], overwrite_a=True, check_finite=False)
+    return np.asarray(vectors[:, ::-1])

@@ -96,6 +96,8 @@ class ClassStages:
         trainer = make_trainer(options, None, checkpoint, memory_budget=budget)
         if isinstance(trainer, ExemplarSVMs):
             n_blocks = trainer.n_blocks(len(rows.own), n_negatives, windows.descriptors.shape[1])
+        if n_blocks == 1:  # nothing is done before the class is, and that is kept anyway
+            checkpoint = None
         is_seen = checkpoint is not None and self.engine.sees(checkpoint.parent)
         kept = str(checkpoint.absolute()) if is_seen and checkpoint is not None else None
         table, packed = self._shared_table(windows), PackedRows.of(windows, rows)

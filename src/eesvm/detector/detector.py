@@ -8,7 +8,6 @@ In: a dataset to learn from; images to look at. Out: detections with the exempla
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,20 +22,24 @@ from sklearn.base import BaseEstimator
 from eesvm._support.dask_tasks import open_engine
 from eesvm._support.memory import MemoryPlan, bytes_of
 from eesvm._support.not_fitted import NotFittedInputError
+from eesvm._support.threads import in_order, n_threads, one_product_thread
 from eesvm._support.validation import InputError
-from eesvm.descriptors import DescriptorCache, describe_dataset
+from eesvm.datasets.problems import skip
+from eesvm.descriptors import DescriptorCache
 from eesvm.descriptors.base import Descriptor
+from eesvm.descriptors.network_threads import with_threads
 from eesvm.detector.class_calibration import check_calibrators
 from eesvm.detector.files import LoadedModel, load_model, replace_model, save_model
 from eesvm.detector.growing import Growth, add_exemplars, drop_exemplars
-from eesvm.detector.model import Ensemble, score_image
+from eesvm.detector.image_look import STAGES, ImageLook, StageClock
+from eesvm.detector.model import Ensemble
 from eesvm.detector.news import Rejected
 from eesvm.detector.options import PRESETS, DetectorOptions
 from eesvm.detector.suggestions import suggest_score
 from eesvm.detector.training_run import TrainingRun
 from eesvm.detector.training_table import StageProgress, propose_windows
 from eesvm.images.files import image_size, read_image
-from eesvm.structures import Dataset, Detections, ExemplarAnnotation, ImageRecord, Problem
+from eesvm.structures import Dataset, Detections, ExemplarAnnotation, ImageRecord, Problem, Windows
 
 Images = Dataset | Iterable[ImageRecord | NDArray[np.uint8] | str | os.PathLike[str]]
 
@@ -100,7 +103,7 @@ class ExemplarDetector(BaseEstimator):
         options = self.checked_options()
         plan = None if memory is None else MemoryPlan(bytes_of(memory) if isinstance(memory, str) else memory)
         wanted = check_calibrators([options.calibration.calibrator, *check_calibrators(calibrators or ["none"])])
-        with open_engine(scheduler, options.n_jobs) as engine:
+        with open_engine(scheduler, options.n_jobs, side_by_side=plan is None) as engine:
             run = TrainingRun(
                 dataset,
                 options,
@@ -238,22 +241,32 @@ class ExemplarDetector(BaseEstimator):
         progress: StageProgress | None,
         problems: list[Problem] | None,
     ) -> Iterator[Detections]:
-        seconds = self.seconds_ = {"windows": 0.0, "descriptors": 0.0, "scores and suppression": 0.0}
-        found = propose_windows(records, options.windows, options.n_jobs, cache=cache, problems=problems)
-        described = describe_dataset(
-            records,
-            _timed(found, seconds, "windows"),
-            self.descriptor_,
-            problems=problems,
-            progress=None if progress is None else partial(progress, "images"),
-        )
-        for item in _timed(described, seconds, "descriptors", within="windows"):
-            started = time.perf_counter()
-            detections = score_image(
-                ensemble, item.image_id, item.windows.boxes, np.asarray(item.descriptors), options.detection
-            )
-            seconds["scores and suppression"] += time.perf_counter() - started
-            yield detections
+        seconds = self.seconds_ = dict.fromkeys(STAGES, 0.0)
+        n_workers = min(n_threads(options.n_jobs), max(1, len(records)))
+        descriptor = self.descriptor_ if n_workers == 1 else self._side_by_side()
+        look = ImageLook(ensemble, descriptor, options, cache)
+        work: Iterable[tuple[ImageRecord, Windows | None]] = ((record, None) for record in records)
+        if options.windows.method == "opencv":  # whose processes propose ahead
+            known = {record.image_id: record for record in records}
+            found = propose_windows(records, options.windows, options.n_jobs, cache=cache, problems=problems)
+            work = ((known[item.image_id], item) for item in found)
+        clock = StageClock(seconds)
+        with one_product_thread():
+            for n_done, (_, looked) in enumerate(clock.waiting(in_order(look, work, n_workers)), start=1):
+                clock.add(looked.seconds)
+                for problem in looked.problems:
+                    skip(problem, problems, strict=False)
+                if progress is not None:
+                    progress("images", n_done, len(records))
+                if looked.detections is not None:
+                    yield looked.detections
+
+    def _side_by_side(self) -> Descriptor:
+        """The descriptor for images that are looked at in several threads: its network takes one."""
+        known = self.__dict__.get("_narrow")
+        if known is None or known[0] is not self.descriptor_:
+            known = self.__dict__["_narrow"] = self.descriptor_, with_threads(self.descriptor_, 1)
+        return known[1]
 
     def suggested_scores(self, calibrator: str | None = None, precision: float | None = None) -> dict[str, float]:
         """From which score on detections of each class are worth showing, by training images: see `suggest_score`.
@@ -370,18 +383,3 @@ def _record(number: int, image: Any) -> ImageRecord:
             f"got {pixels.dtype} {pixels.shape}"
         )
     return ImageRecord(str(number), lambda: pixels, pixels.shape[1], pixels.shape[0])
-
-
-def _timed(items: Iterable[Any], seconds: dict[str, float], stage: str, within: str | None = None) -> Iterator[Any]:
-    """The items, while the time that each takes to come is counted, less what another stage has counted of it."""
-    iterator: Iterator[Any] = iter(items)
-    while True:
-        started, inner = time.perf_counter(), seconds[within] if within else 0.0
-        try:
-            item = next(iterator)
-        except StopIteration:
-            return
-        finally:
-            spent = time.perf_counter() - started
-            seconds[stage] += spent - (seconds[within] - inner if within else 0.0)
-        yield item

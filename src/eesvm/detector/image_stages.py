@@ -7,7 +7,6 @@ an engine fills the cache, windows and descriptors come image by image and are t
 
 from __future__ import annotations
 
-import copy
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
@@ -20,8 +19,9 @@ from eesvm._support.tasks import Engine, in_order
 from eesvm._support.threads import n_cores
 from eesvm._support.validation import InputError
 from eesvm.descriptors import DescriptorCache, Transformed
-from eesvm.descriptors.backbones import Backbone
 from eesvm.descriptors.base import Descriptor
+from eesvm.descriptors.cnn import MapMemory, PooledCNN
+from eesvm.descriptors.network_threads import with_threads
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_descriptor import fit_descriptor, sample_windows
 from eesvm.detector.training_table import (
@@ -44,6 +44,8 @@ from eesvm.detector.training_tasks import (
 from eesvm.structures import Dataset, ImageRecord, Problem, Windows
 
 _logger = logging.getLogger("eesvm")
+
+_MAP_BYTES = 256 << 20  # of feature maps that are kept from fitting the PCA until all windows are described
 
 T = TypeVar("T")
 
@@ -69,6 +71,7 @@ class ImageStages:
     ) -> None:
         self.engine, self.dataset, self.options = engine, dataset, options
         self._progress, self._memory, self._problems = progress, memory, problems
+        self._maps = MapMemory(0)
         self._temporary = None
         if cache is None and engine.fills_cache:
             self._temporary = tempfile.TemporaryDirectory(prefix="eesvm-training-")
@@ -78,23 +81,31 @@ class ImageStages:
         if cache is not None and self.is_shared:
             engine.keep_in(cache.folder)
 
+    @property
+    def _n_jobs(self) -> int | None:
+        """Images that are looked at side by side; None is one per core."""
+        wanted = self.options.n_jobs
+        if self._memory is None:
+            return wanted
+        return self._memory.n_processes(n_cores() if wanted is None else wanted)
+
     def close(self) -> None:
         """Remove what was temporary."""
+        self._maps.forget()
         if self._temporary is not None:
             self._temporary.cleanup()
 
     def propose(self) -> list[Windows]:
         """The windows of all images that can be read."""
-        options, wanted = self.options.windows, self.options.n_jobs
+        options = self.options.windows
         records = [_plain_record(record) for record in self.dataset]
         look = partial(_propose_from, options)
         self._fill("windows", records, look, windows_task, options, self.engine.task_threads)
-        n_jobs = wanted if self._memory is None else self._memory.n_processes(n_cores() if wanted is None else wanted)
         proposals = list(
             propose_windows(
                 self.dataset,
                 options,
-                n_jobs,
+                self._n_jobs,
                 include_ground_truth=True,
                 cache=self.cache,
                 progress=self._progress,
@@ -110,9 +121,19 @@ class ImageStages:
         wanted = self.options.descriptor
         if wanted.n_components is not None or wanted.mean_norm is not None:
             self._fill_descriptors("scaling", self.dataset, sample_windows(proposals, self.options.random_state), plain)
-        return fit_descriptor(
-            self.dataset, proposals, self.options, plain=plain, cache=self.cache, progress=self._progress
-        )
+        if isinstance(plain, PooledCNN) and self._memory is None:
+            plain.memory = self._maps = MapMemory(_MAP_BYTES)
+        try:
+            return fit_descriptor(
+                self.dataset,
+                proposals,
+                replace(self.options, n_jobs=self._n_jobs),
+                plain=plain,
+                cache=self.cache,
+                progress=self._progress,
+            )
+        finally:
+            self._maps.close()
 
     def describe(self, proposals: Sequence[Windows], descriptor: Descriptor) -> TrainingWindows:
         """The table of described windows."""
@@ -120,16 +141,20 @@ class ImageStages:
         mirror = self.options.training.mirror
         if mirror:
             self._fill_descriptors("mirror images", *mirrored_objects(self.dataset, proposals), descriptor)
-        return describe_windows(
-            self.dataset,
-            proposals,
-            descriptor,
-            cache=self.cache,
-            progress=self._progress,
-            problems=self._problems,
-            mirror=mirror,
-            **({} if self._memory is None else {"memory": self._memory.descriptors}),
-        )
+        try:
+            return describe_windows(
+                self.dataset,
+                proposals,
+                descriptor,
+                cache=self.cache,
+                progress=self._progress,
+                problems=self._problems,
+                mirror=mirror,
+                n_jobs=self._n_jobs,
+                **({} if self._memory is None else {"memory": self._memory.descriptors}),
+            )
+        finally:
+            self._maps.forget()
 
     def _fill_descriptors(
         self, stage: str, images: Sequence[ImageRecord], windows: Sequence[Windows], descriptor: Descriptor
@@ -137,7 +162,7 @@ class ImageStages:
         """Descriptors of these windows, into the cache."""
         records = {record.image_id: record for record in images}
         work = [(_plain_record(records[item.image_id]), item) for item in windows]
-        handle = self.engine.share(_with_threads(descriptor, self.engine.task_threads))
+        handle = self.engine.share(with_threads(descriptor, self.engine.task_threads))
         self._fill(stage, work, partial(_describe_from, descriptor), descriptors_task, handle)
         self.engine.forget(handle)
 
@@ -196,18 +221,3 @@ def _describe_from(descriptor: Descriptor, item: tuple[ImageRecord, Windows], ca
 def _plain_record(record: ImageRecord) -> ImageRecord:
     """Without annotations, which windows and descriptors do not depend on."""
     return replace(record, instances=(), metadata={})
-
-
-def _with_threads(descriptor: Descriptor, n_threads: int | None) -> Descriptor:
-    """The same descriptor, with a number of threads for its network where it has one; numbers do not depend on them."""
-    if isinstance(descriptor, Transformed):
-        changed = copy.copy(descriptor)
-        changed.descriptor = _with_threads(descriptor.descriptor, n_threads)
-        return changed
-    backbone = getattr(descriptor, "backbone", None)
-    if n_threads is None or not isinstance(backbone, Backbone):
-        return descriptor
-    limited, plain = copy.copy(backbone), copy.copy(descriptor)
-    limited.n_threads = n_threads
-    plain.backbone = limited  # type: ignore[attr-defined]
-    return plain

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.documents import Document
+from eesvm._support.halves import to_half
 from eesvm._support.tensors import check_shapes, read_arrays, write_arrays
 from eesvm._support.validation import InputError
 from eesvm.detector.class_training import SingleSVM, calibration_rows, class_rows
@@ -188,7 +189,7 @@ def write_kept(file: Path, kept: KeptWindows) -> None:
     tables = dict(zip(_DESCRIPTORS, (kept.rows, kept.hard, kept.judged_rows), strict=True))
     largest = max((float(np.abs(table).max()) for table in tables.values() if table.size), default=0.0)
     scale = np.float32(_power_of_two(largest))
-    arrays: dict[str, NDArray[Any]] = {name: (table / scale).astype(np.float16) for name, table in tables.items()}
+    arrays: dict[str, NDArray[Any]] = {name: to_half(table, float(scale)) for name, table in tables.items()}
     arrays |= {"scale": np.array([scale])} | {name: getattr(kept.judged, name) for name in _GEOMETRY}
     names, places = np.unique(kept.hard_images, return_inverse=True)
     arrays |= {"hard_boxes": kept.hard_boxes, "hard_image": places.astype(np.int64)}
@@ -240,8 +241,8 @@ def _rounded(table: F32) -> F32:
     if not table.size:
         return np.asarray(table, dtype=np.float32)
     # In units of a power of two only the exponent changes: rounding is the same whatever the unit of the file.
-    scale = np.float32(_power_of_two(float(np.abs(table).max())))
-    return (np.asarray(table) / scale).astype(np.float16).astype(np.float32) * scale
+    scale = _power_of_two(float(np.abs(table).max()))
+    return to_half(table, scale).astype(np.float32) * np.float32(scale)
 
 
 def _power_of_two(largest: float) -> float:

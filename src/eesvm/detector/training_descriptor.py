@@ -68,6 +68,7 @@ def training_windows(
         progress=progress,
         problems=problems,
         mirror=options.training.mirror,
+        n_jobs=options.n_jobs,
     )
 
 
@@ -93,7 +94,13 @@ def fit_descriptor(
         return Transformed(plain)
     sample = sample_windows(windows, options.random_state)
     described = describe_dataset(
-        dataset, sample, plain, cache=cache, progress=of_stage(progress, "scaling", len(sample)), problems=[]
+        dataset,
+        sample,
+        plain,
+        cache=cache,
+        n_jobs=-1 if options.n_jobs is None else options.n_jobs,
+        progress=of_stage(progress, "scaling", len(sample)),
+        problems=[],
     )
     tables = [np.asarray(item.descriptors) for item in described]
     if not tables:

@@ -24,6 +24,7 @@ from eesvm._support.memory import MemoryPlan
 from eesvm._support.parts import Held, Parts
 from eesvm._support.run_folder import RunFolder
 from eesvm._support.tasks import Engine, LocalEngine, ahead
+from eesvm._support.threads import one_product_thread
 from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.descriptors import DescriptorCache, Transformed
@@ -122,9 +123,10 @@ class TrainingRun:
         self._stages = ClassStages(engine, options, self.classes, progress=progress, memory=memory)
         try:
             self._begin()
-            models = self._train_classes()
-            if self.folder is not None:
-                self._finish(models)
+            with one_product_thread():  # last bits do not depend on the machine, and classes are trained side by side
+                models = self._train_classes()
+                if self.folder is not None:
+                    self._finish(models)
         except InputError:
             if self.folder is not None:
                 self.folder.discard()

@@ -195,10 +195,12 @@ def describe_windows(
     problems: list[Problem] | None = None,
     memory: int = _MEMORY_BYTES,
     mirror: bool = False,
+    n_jobs: int | None = None,
 ) -> TrainingWindows:
     """Fill the table, which is a mapped file beyond `memory` bytes; images that cannot be described are left out.
 
-    With `mirror` the objects are described in the mirror images of their images, too.
+    With `mirror` the objects are described in the mirror images of their images, too. `n_jobs` None is one thread per
+    core.
     """
     n_objects = sum(int((item.instance >= 0).sum()) for item in windows) if mirror else 0
     table = _empty_table(sum(len(item) for item in windows) + n_objects, descriptor.dimension, memory)
@@ -207,7 +209,13 @@ def describe_windows(
     def fill(start: int, stage: str, images: Sequence[ImageRecord], wanted: Sequence[Windows]) -> list[Windows]:
         kept: list[Windows] = []
         for item in describe_dataset(
-            images, wanted, descriptor, cache=cache, progress=of_stage(progress, stage), problems=problems
+            images,
+            wanted,
+            descriptor,
+            cache=cache,
+            n_jobs=-1 if n_jobs is None else n_jobs,
+            progress=of_stage(progress, stage),
+            problems=problems,
         ):
             table[start : start + len(item.windows)] = item.descriptors
             start += len(item.windows)

@@ -37,6 +37,7 @@ from eesvm.exemplars.svms import ExemplarSVMs, LinearExemplars, TrainingProgress
 from eesvm.structures import ImageRecord, Problem, Windows
 
 TASK_BYTES = 16 << 20  # of scores that one task returns
+_HELD_BYTES = 512 << 20  # of negatives that are copied once; of more, each look at them copies a block at a time
 
 Entry = tuple[str, NDArray[Any]]  # of a cache: key and array
 
@@ -73,7 +74,10 @@ def block_task(
 ) -> list[Solution] | LinearExemplars:
     """Train some blocks of exemplars, out of `n_blocks`; exemplar LDA is one block."""
     trainer = make_trainer(options, single, checkpoint, progress, memory_budget)
-    rows = training_rows(packed.table(descriptors), packed.rows(), options.own_image)
+    exemplars, negatives, *groups = training_rows(packed.table(descriptors), packed.rows(), options.own_image)
+    if memory_budget is None:
+        negatives = negatives.held(_HELD_BYTES)
+    rows = exemplars, negatives, *groups
     if isinstance(trainer, ExemplarSVMs):
         return trainer.fit_blocks(blocks, n_blocks, *rows)
     return trainer.fit(*rows)

@@ -92,15 +92,11 @@ class PartedRows:
 
     def blocks(self, n_rows: int) -> Iterator[tuple[int, F32]]:
         """(first row, rows) from the first row to the last, at most about `n_rows` at a time."""
-        n_parts = len(self.parts)
-        first = 0
-        while first < n_parts:  # as many whole parts as make a block; at least one, and a large one in pieces
-            last = max(first + 1, int(np.searchsorted(self.starts, self.starts[first] + n_rows, side="right")) - 1)
-            rows = [self._part(number) for number in range(first, min(last, n_parts))]
+        for first, last in _spans(self.starts, n_rows):
+            rows = [self._part(number) for number in range(first, last)]
             block = rows[0] if len(rows) == 1 else np.concatenate(rows)
             for start in range(0, len(block), n_rows):
                 yield int(self.starts[first]) + start, block[start : start + n_rows]
-            first += len(rows)
 
     def take(self, indices: NDArray[np.int64]) -> F32:
         """The rows with these indices, which are increasing."""
@@ -112,9 +108,49 @@ class PartedRows:
                 taken[low:high] = self.parts[number][local if self.kept is None else self.kept[number][local]]
         return taken
 
+    def held(self, n_bytes: int) -> PartedRows | HeldRows:
+        """The same rows, in the same blocks, as one array in memory that is copied once; or these where it is larger.
+
+        Parameters
+        ----------
+        n_bytes : of the array, at most.
+        """
+        n, width = self.shape
+        if 4 * n * width > n_bytes:
+            return self
+        values = np.empty((n, width), dtype=np.float32)
+        for number, start in enumerate(self.starts[:-1]):
+            part = self._part(number)
+            values[start : start + len(part)] = part
+        return HeldRows(values, self.starts)
+
     def _part(self, number: int) -> F32:
         part = self.parts[number]
         return _float32(part if self.kept is None else part[self.kept[number]])
+
+
+@dataclass(frozen=True)
+class HeldRows:
+    """What `PartedRows.held` makes: one array, read in the blocks of the parts that it was copied from."""
+
+    values: F32
+    starts: NDArray[np.int64]  # (parts + 1,)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(rows, columns)."""
+        return self.values.shape[0], self.values.shape[1]
+
+    def blocks(self, n_rows: int) -> Iterator[tuple[int, F32]]:
+        """(first row, rows) from the first row to the last, at most about `n_rows` at a time."""
+        for first, last in _spans(self.starts, n_rows):
+            begin, end = int(self.starts[first]), int(self.starts[last])
+            for start in range(begin, end, n_rows):
+                yield start, self.values[start : min(start + n_rows, end)]
+
+    def take(self, indices: NDArray[np.int64]) -> F32:
+        """The rows with these indices, which are increasing."""
+        return self.values[indices]
 
 
 @dataclass(frozen=True)
@@ -168,6 +204,8 @@ def as_rows(values: Any, name: str) -> Rows:
 
 def held_in_memory(rows: Rows) -> F32 | None:
     """The table itself where it is one array of float32 in memory."""
+    if isinstance(rows, HeldRows):
+        return rows.values
     if isinstance(rows, ArrayRows) and rows.values.dtype == np.float32 and not isinstance(rows.values, np.memmap):
         return _float32(rows.values) if rows.values.flags.c_contiguous else None
     return None
@@ -238,6 +276,16 @@ def checked_blocks(rows: Rows, n_rows: int, name: str) -> Iterator[tuple[int, F3
         yield start, block
     if n_seen < n:
         raise InputError(f"`{name}` says that it has {n} rows but gives {n_seen}")
+
+
+def _spans(starts: NDArray[np.int64], n_rows: int) -> Iterator[tuple[int, int]]:
+    """As many whole parts as make a block; at least one, and a large one is then cut into pieces."""
+    n_parts, first = len(starts) - 1, 0
+    while first < n_parts:
+        last = max(first + 1, int(np.searchsorted(starts, starts[first] + n_rows, side="right")) - 1)
+        last = min(last, n_parts)
+        yield first, last
+        first = last
 
 
 def _check_finite(block: F32, start: int, name: str) -> None:

@@ -9,14 +9,13 @@ The cache is small, so scikit-learn's liblinear does.
 
 from __future__ import annotations
 
-import warnings
+import threading
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 
 from eesvm._support.not_fitted import NotFittedInputError
 from eesvm._support.validation import InputError, check_choice, check_number
@@ -25,6 +24,7 @@ from eesvm.exemplars.rows import F32, Rows, as_float32, as_rows, look_at_rows
 from eesvm.exemplars.scoring import score_windows
 
 _MAX_ITERATIONS = 100_000
+_one_at_a_time = threading.Lock()  # the random numbers of liblinear are the same for all threads
 
 
 @dataclass(frozen=True)
@@ -156,15 +156,13 @@ class LinearSVM(BaseEstimator):
             max_iter=_MAX_ITERATIONS,
             random_state=self.random_state,
         )
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", ConvergenceWarning)
-            try:
-                svm.fit(X, y)
-            except ConvergenceWarning:
-                raise InputError(
-                    f"the SVM did not converge in {_MAX_ITERATIONS:,} iterations: scale the descriptors to a mean "
-                    "length of about 20, or choose a smaller C"
-                ) from None
+        with _one_at_a_time:
+            svm.fit(X, y)
+        if svm.n_iter_ >= _MAX_ITERATIONS:
+            raise InputError(
+                f"the SVM did not converge in {_MAX_ITERATIONS:,} iterations: scale the descriptors to a mean "
+                "length of about 20, or choose a smaller C"
+            )
         self.coef_ = svm.coef_[0].astype(np.float32)
         self.intercept_ = float(np.ravel(svm.intercept_)[0])
         n_dropped = cache.drop(cache.rows @ self.coef_ + np.float32(self.intercept_) < self.drop_below)

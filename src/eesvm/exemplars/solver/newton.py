@@ -256,8 +256,9 @@ class _Descent:
         left, direction = np.arange(len(active)), np.zeros_like(point.gradient)
         residual = -point.gradient
         towards = precondition(residual, left)
-        energy = _dot(residual, towards)
+        energy, n_all = _dot(residual, towards), 0
         for n_products in range(1, _MAX_CONJUGATE + 1):  # noqa: B007  the last one is remembered
+            n_all += len(left)
             curved = self._curved(towards, left, point.is_between)
             curved += (own[left] * _dot(towards, positives[left]))[:, None] * positives[left]
             length = _ratio(energy, _dot(towards, curved))
@@ -270,7 +271,7 @@ class _Descent:
             flat = precondition(residual, left)
             old, energy = energy, _dot(residual, flat)
             towards = flat + _ratio(energy, old)[:, None] * towards
-        self.mean.n_expected = n_products
+        self.mean.note(n_products, n_all, len(active))
         return direction
 
     def _curved(self, towards: F64, left: NDArray[np.intp], is_between: NDArray[np.bool_]) -> F64:

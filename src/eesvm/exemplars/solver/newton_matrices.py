@@ -13,7 +13,8 @@ from scipy import linalg
 
 from eesvm.exemplars.solver.problem import F64
 
-_MANY_CONJUGATE = 6  # products that ask for a new mean matrix
+_MANY_CONJUGATE, _FEW_CONJUGATE = 6, 3  # products that ask for a new mean matrix, and that one would leave
+_INVERSE = 6  # times the cube of the dimensions that an inverse in float64 takes, in the time of float32
 _SAMPLE, _SAMPLE_PER_COLUMN = 8192, 4  # rows, at least, are enough for it
 _REFRESH = 0.05  # and a change of so much of its rows
 _BLOCK_ROWS = 2048
@@ -29,14 +30,14 @@ class MeanMatrix:
         self.shares = np.zeros(len(self.rows), dtype=np.float32)
         self.stiffness = 0.0
         self.n_expected = 4  # products that conjugate gradients will take
+        self.n_rows, self.n_extra = len(rows), 0  # products that a better inverse would have saved, about
 
     def follow(self, counts: NDArray[np.bool_], stiffness: float) -> None:
         """Be about as the matrices of these exemplars are, whose rows count as said, (m, P)."""
         shares = counts[:, :: self.step].mean(axis=0, dtype=np.float32)
         change = float(np.abs(shares - self.shares).sum())
-        is_old = change > _REFRESH * float(self.shares.sum()) and self.n_expected > _MANY_CONJUGATE
-        if self.stiffness == 0 or is_old:
-            self.shares = shares
+        if self.stiffness == 0 or (change > _REFRESH * float(self.shares.sum()) and self._is_worth_it):
+            self.shares, self.n_extra = shares, 0
             self.products = self._add_up()
         elif stiffness == self.stiffness:
             return
@@ -44,6 +45,17 @@ class MeanMatrix:
         matrix = stiffness * self.products
         matrix[np.diag_indices(self.width)] += 1
         self.inverse = linalg.cho_solve(linalg.cho_factor(matrix, overwrite_a=True), np.eye(self.width))
+
+    def note(self, n_products: int, n_all: int, n_exemplars: int) -> None:
+        """Remember that so many products were taken at most, and in all, for so many exemplars."""
+        self.n_expected = n_products
+        self.n_extra += max(0, n_all - _FEW_CONJUGATE * n_exemplars)
+
+    @property
+    def _is_worth_it(self) -> bool:
+        """Whether products that were too many have cost more than a new inverse does."""
+        new = len(self.rows) * self.width**2 + _INVERSE * self.width**3
+        return self.n_expected > _MANY_CONJUGATE and 4 * self.n_rows * self.width * self.n_extra > new
 
     def _add_up(self) -> F64:
         products = np.zeros((self.width, self.width))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from eesvm._support.threads import Workers
 from eesvm.exemplars.rows import F32, held_in_memory
+from eesvm.exemplars.solver.coordinate import descend_coordinates, is_for_newton
 from eesvm.exemplars.solver.hinge import Share, combine, descend_hinge, floats_of_a_part
 from eesvm.exemplars.solver.newton import MAX_STIFFNESS, MAX_WIDTH, NEAR_WIDTH, descend_newton
 from eesvm.exemplars.solver.newton_gram import MATRICES
@@ -69,6 +70,7 @@ class Pool:
         self.residual = np.zeros(n)  # violation that the last descent left inside the pool
         square = max(_longest_square(self.positives), float(problem.squares.max(initial=0)))
         self.longest_square, self.takes_newton_steps = square, takes_newton_steps and d < MAX_WIDTH
+        self.visits_rows = self.takes_newton_steps and not problem.objective.is_squared  # before it takes such steps
         self.dtype = self._dtype()  # of descents
         self.inverse: F32 | None = None  # preconditioner for the squared hinge, and the support it is for
         self.inverted_support = 0.0
@@ -216,8 +218,19 @@ class Pool:
         if self.takes_newton_steps:
             rows = rows[:, : self.positives.shape[1] - 1]
 
+        if self.is_whole and self.visits_rows:  # one tells whether it is worth while
+            is_done = bool(self.visit_rows(waiting[:1], tol)[0])
+            self.visits_rows = is_done and not self.is_for_newton(int(waiting[0]))
+            waiting = waiting[int(is_done) :]
+            if len(waiting) == 0:
+                return
+
         def work(first: int, last: int) -> None:
             chosen = waiting[first:last]
+            if self.is_whole and self.visits_rows:
+                chosen = chosen[~self.visit_rows(chosen, tol)]
+                if len(chosen) == 0:
+                    return
             share = self._share(chosen, rows)
             if self.takes_newton_steps:
                 weights, squares, left = descend_newton(share, self.weights[chosen], objective, tol)
@@ -237,6 +250,23 @@ class Pool:
             size = -(-len(waiting) // -(-len(waiting) // size))
         workers.chunks(work, len(waiting), size)
 
+    def visit_rows(self, chosen: NDArray[np.intp], tol: float) -> NDArray[np.bool_]:
+        """Coordinate descent over all negatives: who is done before Newton steps would have been."""
+        width = self.positives.shape[1] - 1  # rows may have the column of the bias
+        share = self._share(chosen, np.ascontiguousarray(self.rows[:, :width]))
+        found = descend_coordinates(share, self.problem.squares[self.indices], self.problem.objective, tol)
+        self.duals[chosen], self.own[chosen], self.residual[chosen] = share.duals, share.own, found.violations
+        self.weights[chosen] = found.weights
+        self.dual_squares[chosen] = np.einsum("nd,nd->n", found.weights, found.weights, dtype=np.float64)
+        return found.is_done
+
+    def is_for_newton(self, j: int) -> bool:
+        """Whether exemplars like this one, which was visited, are faster by Newton steps."""
+        n_free = np.count_nonzero(
+            (self.duals[j] > 0) & (self.duals[j] < np.float32(self.problem.objective.negative_cost))
+        )
+        return is_for_newton(self.positives.shape[1] - 1, int(n_free))
+
     @property
     def is_whole(self) -> bool:
         """Whether all negatives are in the pool."""
@@ -244,7 +274,7 @@ class Pool:
 
     def give_up_newton_steps(self) -> None:
         """Go on with the descents that are for any number of dimensions."""
-        self.takes_newton_steps = False
+        self.takes_newton_steps = self.visits_rows = False
         self.dtype = self._dtype()
         if self.rows.shape[1] < self.positives.shape[1]:
             self.rows = _augmented(self.rows, self.problem.objective.bias_multiplier)
@@ -263,7 +293,7 @@ class Pool:
         newton = self.takes_newton_steps
         part = Pool(self.problem.part(chosen), self.members[chosen], self.budget, self.n_threads, newton)
         part.weights, part.own, part.residual = self.weights[chosen], self.own[chosen], self.residual[chosen]
-        part.dual_squares = self.dual_squares[chosen]
+        part.dual_squares, part.visits_rows = self.dual_squares[chosen], self.visits_rows
         duals = self.duals[chosen]
         kept = np.flatnonzero((duals > 0).any(axis=0))
         kept = kept[np.argsort(self.indices[kept])]  # as rows are read

@@ -1,0 +1,342 @@
+"""The hinge over all negatives: coordinate descent on the rows themselves, for some exemplars side by side.
+
+In: a `Share` of all negatives, see `hinge`, whose rows are without the column of the bias, and duals to start from.
+Out: the duals, in place, what violation is left, and who is done.
+
+A visit to a row is a product with the weights and, if its dual moves, a correction of them: 2 d numbers, whatever the
+number of rows. So nothing grows with the square of the dimensions, as Newton's equations do, and where exemplars are
+done after a few looks at all rows nothing is faster. Where C is large, visits do not end, and Newton steps go on from
+where they have come to. A round is
+
+    slopes of all rows, by one product for all exemplars; who is done is known then, by the duality gap
+    the rows that violate their condition, that are between their bounds, or that are near the margin: visited in
+    random order, again and again, without those that rest at a bound and pull away from the margin (shrinking)
+
+A row is visited for all exemplars that want it before the next one is, so that it comes from memory once. The only
+positive is visited many times as often. Weights are added up from duals before each round, so that float32 errors do
+not add up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg
+
+from eesvm._support.compile import inner, kernel
+from eesvm.exemplars.rows import F32
+from eesvm.exemplars.solver.hinge import Share
+from eesvm.exemplars.solver.newton_gram import SURPLUS
+from eesvm.exemplars.solver.problem import F64, Objective
+
+_MAX_ROUNDS = 40
+_FIRST_VISITS = 3.0  # times the rows, in a first round; twice as many in each further one
+_NEAR = 2.0  # times the worst violation: so near to its margin a row is visited
+_POSITIVE = 16  # visits to the positive in an epoch
+_FINEST = 16.0  # times smaller than `tol` are violations that are aimed at, at least: float32 has no more
+_MANY_WANT = 3  # exemplars, on average, that make it worth while to visit rows together
+_REFINEMENTS, _RIDGE = 3, 1e-6  # of Newton's step at the end
+_MAX_LEAVING, _LEAVING = 5, 0.05  # times that duals go to their bounds in it, and how many of them at a time
+_SPARSE, _BLOCK_ROWS = 0.08, 2048  # share of positive duals below which weights are added up one by one
+_REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order
+_MOST_TOGETHER = 64  # exemplars: bits of a number
+_LIMIT, _LIMIT_WIDTH = 10.0, 128  # visits to a row that are worth while in so many columns; they grow by the square
+_FEW_COLUMNS, _LEAST_LIMIT = 320, 2.5  # columns up to which only exemplars are visited that hardly move
+_DENSE = 2  # times the columns: duals between their bounds that are many
+_DENSE_WIDTH = 512  # columns above which visits are faster even then
+
+
+@dataclass(frozen=True)
+class Descended:
+    """What became of a share: all but the duals, which are changed in place."""
+
+    weights: F32  # (n, d + 1) what the duals of those who are done add up to
+    violations: F64  # (n,)
+    is_done: NDArray[np.bool_]  # (n,)
+    visits: F64  # (n,) times that all rows were visited, about
+    settled: F64  # (n,) violation from which on a Newton step may end it
+
+
+def worthwhile_visits(width: int, n_free: int) -> float:
+    """Visits to a row after which Newton steps would have been faster.
+
+    These are quick where many more duals than columns are between their bounds: they are then the same for all
+    exemplars, about.
+    """
+    if is_for_newton(width, n_free):
+        return 0.0
+    return _LIMIT * (width / _LIMIT_WIDTH) ** 2 if width > _FEW_COLUMNS else _LEAST_LIMIT
+
+
+def is_for_newton(width: int, n_free: int) -> bool:
+    """Whether Newton steps are faster even where visits end."""
+    return n_free > _DENSE * width and width <= _DENSE_WIDTH
+
+
+def descend_coordinates(
+    share: Share, squares: F32, objective: Objective, tol: float, max_visits: float = np.inf
+) -> Descended:
+    """Optimise the duals of a share to `tol`, as long as visits to rows are worth while, and `max_visits` at most."""
+    (n, n_rows), width = share.duals.shape, share.rows.shape[1]
+    assert n <= _MOST_TOGETHER
+    multiplier = np.float32(objective.bias_multiplier)
+    costs = np.float32(objective.negative_cost), np.float32(objective.positive_cost)
+    found = Descended(
+        np.empty_like(share.positives),
+        np.full(n, np.inf),
+        np.zeros(n, dtype=np.bool_),
+        np.zeros(n),
+        np.full(n, 4 * tol),
+    )
+    lengths, targets = squares + multiplier**2, np.ascontiguousarray(share.targets.T)
+    accuracy, goal, active, budget = np.full(n, tol), np.full(n, tol / SURPLUS), np.arange(n), _FIRST_VISITS
+    for round_ in range(_MAX_ROUNDS):
+        found.weights[active] = weights = _weights(share, active, multiplier)
+        slopes = share.targets[active] + weights[:, :-1] @ share.rows.T
+        slopes += weights[:, -1:] * multiplier
+        wants = np.zeros(n_rows, dtype=np.uint64)
+        for k, j in enumerate(active):
+            violation, is_done = _look(
+                slopes[k], share.duals[j], (share.positives[j], share.own[j], share.own_targets[j], weights[k]),
+                costs, (tol, goal[j], accuracy[j]), np.uint64(j), wants,
+            )  # fmt: skip
+            found.violations[j], found.is_done[j] = violation, is_done
+        n_free = np.count_nonzero((share.duals > 0) & (share.duals < costs[0]), axis=1)
+        limits = np.minimum([worthwhile_visits(width, free) for free in n_free.tolist()], max_visits)
+        active = active[~found.is_done[active] & (found.visits[active] < limits[active])]
+        if len(active) == 0:
+            break
+        is_solved = np.array([_solve_free(share, j, found, costs, multiplier) for j in active])
+        if is_solved.any():  # what that gave is looked at before it is visited
+            wants &= ~np.bitwise_or.reduce(np.uint64(1) << active[is_solved].astype(np.uint64))
+        is_fine = accuracy > tol / _FINEST
+        left = np.minimum(np.where(is_fine, budget, _FIRST_VISITS), limits - found.visits)
+        left[np.setdiff1d(np.arange(n), active[~is_solved])] = 0
+        duals, moving, visits = np.ascontiguousarray(share.duals.T), found.weights.copy(), np.zeros(n, dtype=np.int64)
+        most = (left * n_rows).astype(np.int64)
+        for some in _companies(wants, active[~is_solved]):
+            now = np.zeros(n, dtype=np.int64)
+            now[some] = most[some]
+            _visit(
+                share.rows, lengths, targets, duals, wants,
+                (share.positives, share.own, share.own_targets, moving),
+                (*costs, multiplier), accuracy.astype(np.float32), now, visits, round_,
+            )  # fmt: skip
+        share.duals[active[~is_solved]] = duals.T[active[~is_solved]]
+        found.visits[active] += visits[active] / n_rows
+        is_small = found.violations <= 2 * accuracy  # such violations have added up to a gap that is not
+        goal[is_small & ~is_fine] = tol / 2  # float32 has no more
+        accuracy[is_small] = np.maximum(accuracy[is_small] / 4, tol / _FINEST)
+        budget *= 2
+    return found
+
+
+def _solve_free(
+    share: Share, j: Any, found: Descended, costs: tuple[np.float32, np.float32], multiplier: np.float32
+) -> bool:
+    """Newton's step for the duals between their bounds, where these have settled; whether there was one.
+
+    Visits go to such an end slowly, and the more so the larger C is.
+    """
+    duals, (cap, own_cap), width = share.duals[j], costs, share.rows.shape[1] + 1
+    free = np.flatnonzero((duals > 0) & (duals < cap))
+    if found.violations[j] > found.settled[j] or not 0 < len(free) <= width:
+        return False
+    rows = np.empty((len(free) + 1, width), dtype=np.float32)
+    rows[:-1, :-1], rows[:-1, -1], rows[-1] = -share.rows[free], -multiplier, share.positives[j]
+    rows = rows[: len(rows) - (not 0 < share.own[j] < own_cap)]
+    values = np.append(duals[free], share.own[j])[: len(rows)].astype(np.float64)
+    targets = np.append(share.targets[j, free], share.own_targets[j])[: len(rows)].astype(np.float64)
+    caps = np.append(np.full(len(free), cap), own_cap)[: len(rows)].astype(np.float64)
+    products = (rows @ rows.T).astype(np.float64)
+    products[np.diag_indices(len(rows))] *= 1 + _RIDGE
+    found.settled[j] /= 4  # where one comes too early, the next comes later
+    weights, within = _exact_weights(share, j, multiplier), np.arange(len(rows))
+    for _ in range(_MAX_LEAVING):
+        known = values[within], weights.copy()
+        if not _solve(products[np.ix_(within, within)], rows[within], targets[within], *known):
+            return False
+        is_outside = (known[0] < 0) | (known[0] > caps[within])
+        if not is_outside.any():
+            values[within] = known[0]
+            break
+        leaving = within[is_outside]  # they go to their bounds, and the others are solved for once more
+        moved = np.where(known[0][is_outside] < 0, 0.0, caps[leaving])
+        weights += (moved - values[leaving]) @ rows[leaving]
+        values[leaving], within = moved, within[~is_outside]
+        if len(leaving) > _LEAVING * len(rows) or len(within) == 0:
+            return False
+    else:
+        return False
+    duals[free] = values[: len(free)]
+    if len(rows) > len(free):
+        share.own[j] = values[-1]
+    return True
+
+
+def _solve(products: F64, rows: F32, targets: F64, values: F64, weights: F64) -> bool:
+    """Find values of rows that reach their targets; in place: values, weights. Whether there are any."""
+    try:
+        factors = linalg.cho_factor(products, overwrite_a=True, check_finite=False)
+    except linalg.LinAlgError:
+        return False
+    for _ in range(_REFINEMENTS):  # products in float32 are good for a direction
+        step = linalg.cho_solve(factors, targets - rows @ weights, check_finite=False)
+        values += step
+        weights += step @ rows
+    return bool(np.isfinite(values).all())
+
+
+def _companies(wants: NDArray[np.uint64], active: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    """Who visits rows together: all, where a row is wanted by many, else everybody alone, whose rows are few."""
+    n_wanted, n_pairs = np.count_nonzero(wants), int(np.bitwise_count(wants).sum())
+    return [active] if n_pairs > _MANY_WANT * n_wanted else [active[k : k + 1] for k in range(len(active))]
+
+
+def _weights(share: Share, active: NDArray[np.intp], multiplier: np.float32) -> F32:
+    """(m, d + 1) what duals add up to."""
+    if np.count_nonzero(share.duals[active]) < _SPARSE * share.duals[active].size:
+        return np.array([_exact_weights(share, j, multiplier) for j in active], dtype=np.float32)
+    duals = share.duals[active]
+    weights = share.own[active, None] * share.positives[active]
+    weights[:, :-1] -= duals @ share.rows
+    weights[:, -1] -= multiplier * duals.sum(axis=1, dtype=np.float64).astype(np.float32)
+    return weights
+
+
+def _exact_weights(share: Share, j: Any, multiplier: np.float32) -> F64:
+    """(d + 1,) the same of one exemplar, in float64."""
+    supporting = np.flatnonzero(share.duals[j])
+    duals = share.duals[j, supporting].astype(np.float64)
+    weights = np.float64(share.own[j]) * share.positives[j].astype(np.float64)
+    for start in range(0, len(supporting), _BLOCK_ROWS):
+        part = slice(start, start + _BLOCK_ROWS)
+        weights[:-1] -= duals[part] @ share.rows[supporting[part]].astype(np.float64)
+    weights[-1] -= multiplier * duals.sum()
+    return weights
+
+
+@kernel()
+def _look(slopes, duals, own_row, costs, wanted, number, wants):  # type: ignore[no-untyped-def]
+    """The violation of an exemplar and whether it is done, else the rows that it wants to visit; in place: `wants`."""
+    positive, own, own_target, weights = own_row
+    cap, own_cap = costs
+    tol, goal, accuracy = wanted
+    zero, n = np.float32(0), len(duals)
+    own_slope = own_target - _dot(weights, positive)
+    worst, gap, loss = zero, 0.0, 0.0
+    for i in range(n):
+        s, v = slopes[i], duals[i]
+        worst = max(worst, _violation(s, v, cap))
+        loss += max(s, zero)
+        if v > zero:
+            gap -= v * s
+    own_short = max(own_slope, zero)
+    worst = max(worst, _violation(own_slope, own, own_cap))
+    loss = cap * loss + own_cap * own_short
+    gap += loss - own * own_slope
+    square = 0.0
+    for k in range(len(weights)):
+        square += weights[k] * weights[k]
+    if worst <= tol and gap <= goal * (square / 2 + loss):
+        return worst, True
+    near, bit = np.float32(_NEAR) * max(worst, np.float32(accuracy)), np.uint64(1) << number
+    for i in range(n):
+        if abs(slopes[i]) <= near or _violation(slopes[i], duals[i], cap) > zero:
+            wants[i] |= bit
+    return worst, False
+
+
+@kernel()
+def _visit(  # type: ignore[no-untyped-def]
+    rows, squares, targets, duals, wants, own_rows, costs, accuracy, max_visits, visits, seed
+):
+    """Epochs over the rows that somebody wants, until nobody violates a condition by its `accuracy`, or all visits are
+    used up. In place: duals (P, n), duals of positives, weights, visits, `wants`."""
+    positives, own, own_targets, weights = own_rows
+    cap, own_cap, multiplier = costs
+    zero, width, n, tiny = np.float32(0), rows.shape[1], duals.shape[1], np.float32(1e-30)
+    worst, resting = np.zeros(n, np.float32), np.full(n, np.inf, np.float32)
+    goes_on, bits = max_visits > 0, np.uint64(0)
+    for j in range(n):
+        if goes_on[j]:
+            bits |= np.uint64(1) << np.uint64(j)
+    active = np.flatnonzero(wants & bits)
+    n_active, state = len(active), np.uint64(seed + 1)
+    while n_active > 0 and goes_on.any():
+        for i in range(n_active - 1, 0, -1):
+            state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+            k = np.int64((state >> np.uint64(33)) % np.uint64(i + 1))
+            active[i], active[k] = active[k], active[i]
+        bits = np.uint64(0)
+        for j in range(n):
+            if goes_on[j]:
+                bits |= np.uint64(1) << np.uint64(j)
+        worst[:] = 0
+        every, next_own, at = max(1, n_active // _POSITIVE), 0, 0
+        while at < n_active:
+            if at >= next_own:
+                next_own = at + every
+                for j in range(n):
+                    if goes_on[j]:
+                        slope = own_targets[j] - _dot(weights[j], positives[j])
+                        worst[j] = max(worst[j], _violation(slope, own[j], own_cap))
+                        moved = min(max(own[j] + slope / max(_dot(positives[j], positives[j]), tiny), zero), own_cap)
+                        if moved != own[j]:
+                            _add(weights[j], moved - own[j], positives[j])
+                            own[j] = moved
+            i = active[at]
+            if wants[i] & bits == 0:
+                n_active -= 1
+                active[at], active[n_active] = active[n_active], active[at]
+                continue
+            row = rows[i]
+            for j in range(n):
+                bit = np.uint64(1) << np.uint64(j)
+                if not wants[i] & bits & bit:
+                    continue
+                v, own_weights = duals[i, j], weights[j]
+                s = targets[i, j] + _dot(own_weights, row) + own_weights[width] * multiplier
+                visits[j] += 1
+                off = _violation(s, v, cap)
+                if off == zero:
+                    if (v <= zero or v >= cap) and abs(s) > resting[j]:
+                        wants[i] &= ~bit
+                    continue
+                worst[j] = max(worst[j], off)
+                moved = min(max(v + s / max(squares[i], tiny), zero), cap)
+                change = moved - v
+                if change != zero:
+                    duals[i, j] = moved
+                    _add(own_weights, -change, row)
+                    own_weights[width] -= change * multiplier
+            at += 1
+        for j in range(n):
+            resting[j] = worst[j]
+            visits[j] += goes_on[j]  # an epoch without rows is a visit, too
+            goes_on[j] &= worst[j] > accuracy[j] / 2 and visits[j] < max_visits[j]
+
+
+@inner()
+def _violation(slope, dual, cap):  # type: ignore[no-untyped-def]
+    """How much a dual variable wants to move where it still can."""
+    if dual <= 0:
+        return max(slope, np.float32(0))
+    return max(-slope, np.float32(0)) if dual >= cap else abs(slope)
+
+
+@inner(fastmath=_REASSOCIATE)
+def _dot(a, b):  # type: ignore[no-untyped-def]
+    total = np.float32(0)
+    for k in range(len(b)):
+        total += a[k] * b[k]
+    return total
+
+
+@inner(fastmath=_REASSOCIATE)
+def _add(weights, factor, row):  # type: ignore[no-untyped-def]
+    for k in range(len(row)):
+        weights[k] += factor * row[k]
