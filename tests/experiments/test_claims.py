@@ -311,7 +311,9 @@ def test_where_only_the_first_tables_were_measured_the_others_are_untested():
     judged = judge_claims(Evidence(small, PruningStudy((), 1.0, 0, ()), True, 60))
     assert verdict_of(judged, "With more exemplars and the search stopped early").verdict == UNTESTED
     largest = max(part.facts["n_exemplars"] for part in small.parts)
-    assert f"the largest problem of this run has {largest} E-SVMs" in verdict_of(judged, "The exact algorithm scales").note
+    assert (
+        f"the largest problem of this run has {largest} E-SVMs" in verdict_of(judged, "The exact algorithm scales").note
+    )
 
 
 def test_every_verdict_has_a_rule_that_is_stated():
