@@ -245,12 +245,12 @@ class ExemplarDetector(BaseEstimator):
         n_workers = min(n_threads(options.n_jobs), max(1, len(records)))
         descriptor = self.descriptor_ if n_workers == 1 else self._side_by_side()
         look = ImageLook(ensemble, descriptor, options, cache)
+        clock = StageClock(seconds)
         work: Iterable[tuple[ImageRecord, Windows | None]] = ((record, None) for record in records)
         if options.windows.method == "opencv":  # whose processes propose ahead
             known = {record.image_id: record for record in records}
             found = propose_windows(records, options.windows, options.n_jobs, cache=cache, problems=problems)
-            work = ((known[item.image_id], item) for item in found)
-        clock = StageClock(seconds)
+            work = ((known[item.image_id], item) for item in clock.proposed(found))
         with one_product_thread():
             for n_done, (_, looked) in enumerate(clock.waiting(in_order(look, work, n_workers)), start=1):
                 clock.add(looked.seconds)

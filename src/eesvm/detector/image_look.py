@@ -89,6 +89,14 @@ class StageClock:
             yield item
             started = time.perf_counter()
 
+    def proposed(self, items: Iterable[T]) -> Iterator[T]:
+        """Windows that others propose, while the time that they take to come is noted as such."""
+        started = time.perf_counter()
+        for item in items:
+            self.add({WINDOWS: time.perf_counter() - started})
+            yield item
+            started = time.perf_counter()
+
     def add(self, busy: Mapping[str, float]) -> None:
         """Note what a thread was busy with."""
         for stage, spent in busy.items():
