@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._support.threads import one_product_thread
 from eesvm._support.validation import FloatArray, InputError, check_choice
 from eesvm.calibration.anytime import ProgressCallback
 from eesvm.calibration.calibrators.base import ScoreCalibrator, winning_exemplar
@@ -51,6 +52,7 @@ def stored_names(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(STORED_AS[name] for name in names if name in STORED_AS))
 
 
+@one_product_thread()  # the same bits wherever it is called
 def calibrate_class(
     scores: CalibrationScores,
     names: Iterable[str],

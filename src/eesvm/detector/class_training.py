@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._support.threads import one_product_thread
 from eesvm._support.validation import InputError
 from eesvm.calibration.tables.score_table import ScoreTable
 from eesvm.detector.left_out import JudgedWindows, judged_windows
@@ -128,6 +129,7 @@ def choose_classes(dataset: Dataset, wanted: Iterable[str] | None) -> tuple[tupl
     return chosen, ()
 
 
+@one_product_thread()  # the same bits wherever it is called
 def train_class(
     windows: TrainingWindows,
     class_name: str,
@@ -234,6 +236,7 @@ def make_trainer(
     )
 
 
+@one_product_thread()  # the same bits wherever it is called
 def score_class(
     windows: TrainingWindows,
     trained: TrainedClass,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm import boxes as box_functions
+from eesvm._support.threads import one_product_thread
 from eesvm._support.validation import InputError, check_choice
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.certificate import Certificate
@@ -180,6 +181,7 @@ class Ensemble:
         return tuple(exemplars), tuple(scores)
 
 
+@one_product_thread()  # the same bits wherever it is called
 def score_image(
     ensemble: Ensemble,
     image_id: str,
