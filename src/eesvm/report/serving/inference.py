@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from eesvm import boxes as box_functions
 from eesvm._support.extras import optional_module
+from eesvm._support.threads import one_product_thread
 from eesvm._support.validation import InputError
 from eesvm.datasets.plain_json import plain_json
 from eesvm.descriptors import describe_dataset
@@ -139,6 +140,7 @@ class Inference:
             reason = reason.partition("<")[0].strip() or "it is broken"  # a repr of an object says nothing
             raise InputError(f"The image cannot be read: {reason}.") from None
 
+    @one_product_thread()  # the bits of `ExemplarDetector.predict`
     def _detect(self, pixels: Pixels, table: FloorTable | None, with_preview: bool) -> dict[str, Any]:
         started = time.perf_counter()
         height, width = pixels.shape[:2]
