@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from threadpoolctl import threadpool_info
@@ -24,6 +25,47 @@ def test_blocks_of_one_product_thread_may_end_in_any_order():
     with workers(2), product_threads(3):
         assert product_threads_now() == {1}
     second.__exit__(None, None, None)
+    assert product_threads_now() == before
+
+
+def in_a_thread(work):
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def test_a_limit_holds_whichever_thread_set_the_one_before():
+    before = product_threads_now()
+    for run in (lambda work: work(), in_a_thread, lambda work: work(), in_a_thread):
+        with one_product_thread():
+            assert product_threads_now() == {1}
+        assert product_threads_now() == before
+
+        def inside():
+            with one_product_thread():
+                return product_threads_now()
+
+        assert run(inside) == {1}
+        assert product_threads_now() == before
+
+
+def test_a_block_may_end_in_another_thread():
+    before = product_threads_now()
+    block = one_product_thread()
+    in_a_thread(block.__enter__)
+    assert product_threads_now() == {1}
+    block.__exit__(None, None, None)
+    assert product_threads_now() == before
+
+
+def test_of_two_limits_the_lower_one_holds():
+    before = product_threads_now()
+    with product_threads(3):
+        assert product_threads_now() == {3}
+        lower = one_product_thread()
+        in_a_thread(lower.__enter__)
+        assert product_threads_now() == {1}
+        in_a_thread(lambda: lower.__exit__(None, None, None))
+        assert product_threads_now() == {3}
     assert product_threads_now() == before
 
 

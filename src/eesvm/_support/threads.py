@@ -53,51 +53,85 @@ def workers(n_jobs: int | None) -> Iterator[Workers]:
                 yield Workers(n, pool)
 
 
-class _OneProductThread:
-    """The limit of `one_product_thread`, which holds from the first block that begins to the last that ends."""
+class _ProductLimit:
+    """The least number of threads that an open block asks for; blocks of all threads may overlap in any way.
+
+    One thread of our own holds the limit. The library that sets it listens to a single thread as long as that one
+    limits, and a block may end in another thread than the one it began in.
+    """
 
     def __init__(self) -> None:
-        self.lock, self.depth = threading.Lock(), 0
-        self.limit: threadpool_limits | None = None
+        self._lock = threading.Lock()
+        self._asked: list[int] = []
+        self._holder: _Holder | None = None
 
-    def enter(self) -> None:
-        with self.lock:
-            if self.depth == 0:
-                self.limit = threadpool_limits(limits=1, user_api="blas")
-            self.depth += 1
+    def enter(self, n: int) -> None:
+        with self._lock:
+            self._asked.append(n)
+            self._apply()
 
-    def leave(self) -> None:
-        with self.lock:
-            self.depth -= 1
-            if self.depth == 0 and self.limit is not None:
-                self.limit.restore_original_limits()
-                self.limit = None
+    def leave(self, n: int) -> None:
+        with self._lock:
+            self._asked.remove(n)
+            self._apply()
+
+    def _apply(self) -> None:
+        limit = min(self._asked, default=None)
+        if limit == (None if self._holder is None else self._holder.limit):
+            return  # to look for libraries takes milliseconds
+        if self._holder is not None:
+            self._holder.end()
+        self._holder = None if limit is None else _Holder(limit)
 
 
-_one = _OneProductThread()
+class _Holder:
+    """A thread that limits matrix products of all threads until it is told to end."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._begun, self._ended = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._hold, name="eesvm-product-limit", daemon=True)
+        self._thread.start()
+        self._begun.wait()
+
+    def _hold(self) -> None:
+        try:
+            with threadpool_limits(limits=self.limit, user_api="blas"):
+                self._begun.set()
+                self._ended.wait()
+        finally:
+            self._begun.set()
+
+    def end(self) -> None:
+        self._ended.set()
+        self._thread.join()
+
+
+_limit = _ProductLimit()
 
 
 @contextmanager
 def one_product_thread() -> Iterator[None]:
     """Matrix products of all threads take one thread each until the block ends; blocks may overlap in any way."""
-    _one.enter()
-    try:
+    with product_threads(1):
         yield
-    finally:
-        _one.leave()
 
 
 @contextmanager
 def product_threads(n_jobs: int | None) -> Iterator[None]:
-    """Matrix products take `n_jobs` threads until the block ends; None leaves them as they are.
+    """Matrix products take `n_jobs` threads until the block ends, or fewer where another block asks for fewer.
 
-    Inside `one_product_thread` they take one.
+    None leaves them as they are.
     """
-    if n_jobs is None or _one.depth:  # to look for libraries takes milliseconds
+    if n_jobs is None:
         yield
         return
-    with threadpool_limits(limits=n_threads(n_jobs), user_api="blas"):
+    n = n_threads(n_jobs)
+    _limit.enter(n)
+    try:
         yield
+    finally:
+        _limit.leave(n)
 
 
 def n_threads(n_jobs: int | None) -> int:

@@ -128,6 +128,7 @@ class Ensemble:
         self.weights: F32 = np.concatenate(weights)
         self.biases: F32 = np.concatenate(biases)
 
+    @one_product_thread()  # the same bits wherever it is called
     def scores(self, descriptors: F32, boxes: NDArray[np.float64]) -> list[ScoredWindows]:
         """What each class says about the windows of an image.
 
@@ -153,6 +154,7 @@ class Ensemble:
             )
         return found
 
+    @one_product_thread()  # the same bits wherever it is called
     def best(
         self, descriptors: F32, class_names: Sequence[str] | NDArray[np.str_], n_best: int
     ) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[float, ...], ...]]:
@@ -181,7 +183,6 @@ class Ensemble:
         return tuple(exemplars), tuple(scores)
 
 
-@one_product_thread()  # the same bits wherever it is called
 def score_image(
     ensemble: Ensemble,
     image_id: str,
