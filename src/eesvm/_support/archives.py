@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import zipfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -57,7 +58,7 @@ def load_arrays(path: Path, known: Collection[str]) -> dict[str, NDArray[Any]]:
             for name in members.keys() & set(known):
                 _check_npz_member(archive, members[name], name, path.stat().st_size)
         with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] if name in known else np.empty(0) for name in members}
+            return {name: _checked_text(arrays[name], name) if name in known else np.empty(0) for name in members}
     except InputError:
         raise
     except (*ARCHIVE_DAMAGE, KeyError, OSError, RuntimeError) as error:
@@ -81,6 +82,15 @@ def _check_npz_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str
         raise InputError(
             f"the array `{name}` declares shape {shape} and {n_bytes:,} bytes, which the file does not hold"
         )
+
+
+def _checked_text(array: NDArray[Any], name: str) -> NDArray[Any]:
+    """Refuse text with numbers that are no characters, of which Python cannot make strings."""
+    if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
+        codes = np.ascontiguousarray(array).reshape(-1).view(np.dtype(np.uint32).newbyteorder(array.dtype.byteorder))
+        if codes.max() > sys.maxunicode:
+            raise InputError(f"the array `{name}` holds text with a character that does not exist")
+    return array
 
 
 def check_readable(path: Path) -> None:
