@@ -24,7 +24,7 @@ from eesvm.calibration.search.neighbourhoods import NeighbourhoodSearch
 from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import cheap_box
 from helpers import reference
-from helpers.examples import many
+from helpers.examples import few, many
 from helpers.strategies import problems
 
 
@@ -184,7 +184,7 @@ def test_a_target_is_lowered_where_time_is_short(seed, monkeypatch):
     assert any(reached < first_targets[before] for before, reached in pairwise(bounds))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", few(range(4)))
 def test_leaves_are_counted_as_they_are_added_up(seed, monkeypatch):
     problem = random_problem(seed, forbidden=0.0 if seed % 2 else 0.3)
     search, loss, ranked = searched(problem, Workers(1))
@@ -273,6 +273,7 @@ def bounds_of(problem, certificate, monkeypatch):
     return found
 
 
+@pytest.mark.long
 def test_a_long_way_down_takes_little_memory(monkeypatch):
     problem = random_problem(0, 3, 6)
     search, _, ranked = searched(problem, Workers(1))

@@ -338,6 +338,7 @@ def test_whatever_is_asked_for_can_be_held_out(options):
     assert 0 <= held_out.recall.low <= held_out.recall.value <= held_out.recall.high <= 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options", [{"target_recall": 0.9}, {"min_recall": 0.9, "n_bootstraps": 2}, {"min_recall": 0.9}]
 )

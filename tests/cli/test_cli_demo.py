@@ -134,6 +134,7 @@ def test_demo_on_small_scenes(tmp_path, capsys):
     assert len(table) == 2 + len(PAPER_RULES)
 
 
+@pytest.mark.long
 def test_the_demo_judges_what_the_detector_does():
     detector = trained(quick_options(detection__max_detections=None), calibrators="all")
     moving = replace(detector.models_[0].regressor, constant=np.array([0.2, 0.1, -0.3, 0.2], dtype=np.float32))

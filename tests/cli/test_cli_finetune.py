@@ -71,6 +71,7 @@ def test_from_images_to_a_network_to_a_detector(arguments, tmp_path, capsys):
     assert "map" in json.dumps(card["descriptor"]["parameters"])
 
 
+@pytest.mark.long
 def test_the_second_time_there_is_nothing_to_do(arguments, tmp_path, capsys):
     output = tmp_path / "net.onnx"
     assert main([*arguments, "--quiet", "-o", str(output)]) == 0
@@ -83,6 +84,7 @@ def test_the_second_time_there_is_nothing_to_do(arguments, tmp_path, capsys):
     assert json.loads(output.with_suffix(".json").read_text())["options"]["random_state"] == 1
 
 
+@pytest.mark.long
 def test_windows_from_a_file_and_a_split_to_stop_by(arguments, tmp_path, capsys):
     windows = ["windows", "data", "--method", "grid", "--max-windows", "60", "--ground-truth", "--quiet", "--jobs", "1"]
     assert main([*windows, "-o", str(tmp_path / "w.npz")]) == 0
@@ -127,6 +129,7 @@ def test_what_it_refuses(arguments, tmp_path, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_file_of_somebody_else_is_replaced_only_when_asked_for(arguments, tmp_path, capsys):
     output = tmp_path / "net.onnx"
     output.write_text("not a network of ours")

@@ -65,6 +65,7 @@ def test_it_detects_by_itself(place, report):
     assert re.search(r"\nwritten to .*report\.html \(\d+\.\d MB\): open it in a browser\n", said.out)
 
 
+@pytest.mark.long
 def test_detections_from_files_give_the_same_report(place, report):
     _, detected, _ = report(place / "test")
     status, read, _ = report(place / "test", "--detections", place / "found" / "detections.csv", "--quiet")

@@ -240,6 +240,7 @@ def test_masks_follow_the_photograph(capsys, tmp_path, place, detector, near):
     assert [problem.kind for problem in problems] == ["image"]
 
 
+@pytest.mark.long
 def test_consensus(capsys, tmp_path, place, detector):
     run(place, tmp_path / "out", "--consensus", 3, "--pictures", 1, "--no-refine", detections="found/detections.csv")
     text = capsys.readouterr().out
@@ -305,6 +306,7 @@ def texts(monkeypatch):
     return kept
 
 
+@pytest.mark.long
 def test_what_stands_below_the_pictures(capsys, tmp_path, place, detector, near, texts):
     scores = [1.0, 0.99999, 0.9996, 0.5631][: len(near[0])]
     assert len(scores) > 2
@@ -361,6 +363,7 @@ def test_who_is_silent_is_no_voter(place, detector, near, winner, scores, text):
     assert handed_text(image, 0, handed) == text
 
 
+@pytest.mark.long
 def test_moved_boxes_are_not_the_windows_that_were_won(capsys, tmp_path, place):
     """A best exemplar that is not the winner is no sign of another calibrator then."""
     model, moving = tmp_path / "model", ExemplarDetector.load(place / "model")

@@ -56,6 +56,7 @@ def test_pets_have_masks_heads_and_breeds():
         assert mask[y1:y2, x1:x2].sum() > 0.97 * mask.sum()
 
 
+@pytest.mark.long
 def test_coco_agrees_with_pycocotools(capsys):
     folder = real_data("coco_subset_128")
     theirs = COCO(str(folder / "instances_train2017.json"))

@@ -303,6 +303,7 @@ def test_damaged_files_are_refused(tmp_path, changes, message):
     assert str(caught.value) == f"{file}: {message}"
 
 
+@pytest.mark.long
 def test_a_folder_without_it_gets_it(tmp_path):
     """It is learned when it is wanted, and only then; the rest of the model stays."""
     folder, plain = tmp_path / "model", quick_options(detection__box_regression=False)
@@ -319,6 +320,7 @@ def test_a_folder_without_it_gets_it(tmp_path):
     assert not file.exists()
 
 
+@pytest.mark.long
 def test_the_command_can_leave_boxes_alone(detector, tmp_path):
     detector.save(tmp_path / "model")
     for record in scenes("test")[:3]:

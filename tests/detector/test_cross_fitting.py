@@ -60,6 +60,7 @@ def test_without_the_option_or_a_prior_scores_stay(work, changes):
     assert cross_fitted(windows, found, scores, OPTIONS.changed(changes)) is scores
 
 
+@pytest.mark.long
 def test_how_far_windows_were_moved_can_be_told_from_their_scores(work):
     windows, found, scores = work
     moved = cross_fitted(windows, found, scores, OPTIONS)
@@ -69,6 +70,7 @@ def test_how_far_windows_were_moved_can_be_told_from_their_scores(work):
     assert (moved_by(windows.descriptors[chosen], moved.table.scores[:, :0], found.exemplars) == 0).all()
 
 
+@pytest.mark.long
 def test_only_scores_and_what_follows_are_made_anew(tmp_path):
     trained(quick_options(), classes=["three"], folder=tmp_path / "model")
     other = trained(OPTIONS, classes=["three"], folder=tmp_path / "model")
@@ -133,6 +135,7 @@ def test_a_class_that_grows_is_scored_without_images_in_its_priors():
     assert detector.models_[0].read_scores().table.n_exemplars == n_left
 
 
+@pytest.mark.long
 def test_windows_of_an_image_that_is_added_again_stay_moved():
     whole, _ = split_scenes(6, 6)
     late = whole[0].instances[1]
@@ -168,6 +171,7 @@ def test_windows_of_an_image_that_is_added_again_stay_moved():
         np.testing.assert_allclose(now, expected, atol=0.02)
 
 
+@pytest.mark.long
 def test_without_a_prior_a_class_grows_as_it_does_without_the_option():
     first, new = split_scenes(5, 7)
     grown = []

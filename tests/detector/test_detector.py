@@ -96,6 +96,7 @@ def test_every_calibrator_detects(detector, name):
     assert hits(scenes("test"), found) >= 0.35 * sum(1 for _ in scenes("test").instances())
 
 
+@pytest.mark.long
 def test_a_calibrator_that_was_not_fitted_comes_from_the_scores():
     lean = trained(quick_options(), classes=["three"])
     assert set(lean.models_[0].calibrators) == {"joint", "none"}
@@ -169,6 +170,7 @@ def test_other_options_train_too(changes):
     assert hits(scenes("test"), detections(detector, "joint-sigmoid")) > 0
 
 
+@pytest.mark.long
 def test_the_paper_preset_trains():
     detector = trained(quick_options("paper"), classes=["eight"])
     joint = detector.models_[0].calibrators["joint"]
@@ -257,6 +259,7 @@ def test_one_image_is_enough():
     assert boxes.iou(one.boxes[:1], [i.box for i in record.instances if i.class_name == "eight"]).max() >= 0.5
 
 
+@pytest.mark.long
 def test_classes_without_objects_are_named():
     dataset = replace(scenes("train", 4), classes=("three", "eight", "seven"))
     detector = trained(quick_options(), dataset)

@@ -56,6 +56,7 @@ def test_a_loaded_model_knows_its_exemplars(detector, saved):
         assert plain_json(one.metadata) == other.metadata
 
 
+@pytest.mark.long
 def test_equal_runs_have_equal_files_whenever_they_ended(tmp_path):
     fitted(tmp_path / "one")
     fitted(tmp_path / "other")
@@ -129,6 +130,7 @@ def test_the_proof_survives_being_loaded_and_saved(saved, tmp_path, capsys):
     assert "both hold" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_the_proof_of_a_run_that_went_on_is_saved(tmp_path):
     options = quick_options(calibration__method="exact", calibration__node_limit=5)
     trained(options, scenes("train", 4), folder=tmp_path / "run")
@@ -391,6 +393,7 @@ def test_a_lost_scaling_is_made_again_before_the_card_is_written(tmp_path):
     assert ExemplarDetector.load(folder).predict(scenes("test")[:1])
 
 
+@pytest.mark.long
 def test_the_card_follows_inputs_and_classes_that_change_no_part(tmp_path):
     folder = tmp_path / "model"
     dataset = scenes("train", 4)
@@ -421,6 +424,7 @@ def test_foreign_folders_are_left_alone(tmp_path):
         trained(quick_options(), folder=tmp_path / "holiday.jpg")
 
 
+@pytest.mark.long
 def test_a_model_of_before_an_option_has_what_it_was_trained_with(tmp_path):
     """Not what the default preset has become since."""
     trained(quick_options(calibration__shrink=None, training__single_loss="hinge")).save(tmp_path / "model")

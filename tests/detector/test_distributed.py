@@ -90,6 +90,7 @@ def free_port():
         return one.getsockname()[1]
 
 
+@pytest.mark.long
 def test_tasks_run_elsewhere_and_share_values(engine, tmp_path):
     assert engine.n_workers == 2
     assert engine.task_threads == 1

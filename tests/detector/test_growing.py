@@ -291,6 +291,7 @@ def test_a_model_that_keeps_no_windows_cannot_grow():
     assert str(error.value) == ("the model cannot suggest scores: it keeps no windows of its training images")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("trainer", "shrink"), few([("svm", 0.3), ("lda", None), ("svm", None), ("lda", 0.3)], 2), ids=str
 )

@@ -63,6 +63,7 @@ def test_they_detect_and_files_keep_them(both, tmp_path):
     ]
 
 
+@pytest.mark.long
 def test_a_run_that_mirrors_does_nothing_twice(tmp_path):
     trained(quick_options(training__mirror=True), classes=["three"], folder=tmp_path / "model")
     again = trained(quick_options(training__mirror=True), classes=["three"], folder=tmp_path / "model")

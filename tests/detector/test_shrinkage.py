@@ -110,6 +110,7 @@ def test_images_that_are_left_out_are_neither_calibrated_on_nor_scored_by_their_
         assert not gone & exemplars
 
 
+@pytest.mark.long
 def test_precisions_are_those_of_a_slow_version():
     _, scores = scored()
     judged, options, kept = scores.judged, DetectionOptions(), []
@@ -262,6 +263,7 @@ def test_another_option_redoes_what_depends_on_it(tmp_path):
     ExemplarDetector.load(tmp_path / "model")
 
 
+@pytest.mark.long
 def test_a_damaged_file_is_refused(tmp_path):
     trained(quick_options(**AUTO), folder=tmp_path / "model")
     file = tmp_path / "model" / "classes" / "three" / "shrunken-joint.safetensors"

@@ -89,6 +89,7 @@ def test_a_cache_and_any_number_of_jobs_give_the_same_table(table, tmp_path):
         assert (again.boxes == table.boxes).all()
 
 
+@pytest.mark.long
 def test_pca_is_fitted_to_proposals():
     few = scenes("train")[:3]
     short = training_windows(few, quick_options(descriptor__n_components=24))
@@ -112,6 +113,7 @@ def test_bad_images_are_listed():
         training_windows([replace(r, read=fails) for r in records], quick_options(), problems=problems)
 
 
+@pytest.mark.long
 def test_mirror_images_are_described_behind_the_windows(table):
     both = training_windows(scenes("train"), quick_options(training__mirror=True))
     n = len(table)

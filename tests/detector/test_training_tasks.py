@@ -271,6 +271,7 @@ def test_classes_that_cannot_be_learned_are_left_out_as_always(tmp_path):
         ExemplarDetector(quick_options()).fit(dataset, ["three"], cache=cache, scheduler=SerialEngine())
 
 
+@pytest.mark.long
 def test_images_that_failed_before_do_not_end_a_run_that_goes_on(tmp_path, caplog, monkeypatch):
     from eesvm.detector import training_tasks as split_tasks
 
@@ -285,6 +286,7 @@ def test_images_that_failed_before_do_not_end_a_run_that_goes_on(tmp_path, caplo
     assert "2 images failed on workers and are tried again here" in caplog.text
 
 
+@pytest.mark.long
 def test_images_that_only_workers_cannot_read(tmp_path, caplog, monkeypatch):
     from eesvm.detector import training_tasks as split_tasks
 

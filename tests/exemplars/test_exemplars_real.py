@@ -11,6 +11,7 @@ from eesvm.descriptors import DescriptorCache, MeanNormScaler, Transformed, desc
 from eesvm.exemplars.mining import mine, overlap_with, windows_of_class
 from eesvm.windows import propose_dataset
 from helpers.dataset_files import real_data
+from helpers.examples import few
 from helpers.network_files import weights_file
 from helpers.reference_svm import liblinear, objective, optimality_error
 
@@ -73,7 +74,7 @@ def overlap_of(image, windows):
 
 
 @pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
-@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("settings", few(SETTINGS))
 def test_every_exemplar_is_within_a_thousandth_of_liblinear_and_optimal_to_tol(table, settings, loss):
     svms = ExemplarSVMs(loss=loss, **SETTINGS[settings]).fit(table.exemplars, table.negatives)
     assert svms.converged_.all()

@@ -23,6 +23,8 @@ from eesvm.experiments.tables.windows import Method
 from eesvm.transfer.annotations import annotate_all
 from helpers.detector_scenes import CLASSES, quick_options, scenes, shared_cache
 
+pytestmark = pytest.mark.long  # one run of everything that the figures show
+
 NAMES = [
     "figure1_windows",
     "figure2_pipeline",

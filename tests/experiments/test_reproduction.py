@@ -112,6 +112,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(finished, tmp_path):
     assert all(path.stat().st_mtime_ns == when for path, when in kept.items())
 
 
+@pytest.mark.long
 def test_a_damaged_or_missing_part_is_measured_again(finished, tmp_path):
     folder, found = finished
     shutil.copytree(folder, tmp_path / "run")
@@ -122,6 +123,7 @@ def test_a_damaged_or_missing_part_is_measured_again(finished, tmp_path):
     assert without_seconds(again.results) == without_seconds(found.results)
 
 
+@pytest.mark.long
 def test_parts_are_filed_under_what_they_depend_on(finished, tmp_path):
     def keys(changes, splits=None, n_resamples=0):
         new = Reproduction(
@@ -189,6 +191,7 @@ def test_an_own_split_has_intervals_over_resamples(own):
     assert estimate.low < estimate.high
 
 
+@pytest.mark.long
 def test_a_class_that_no_window_shows_is_left_out(own):
     assert own.results.classes == ("eight",)
     assert own.results.skipped == (

@@ -278,6 +278,7 @@ def test_detections_without_exemplar_and_of_an_unknown_class():
     assert "scenes does not have the class zebra: detections of it are not judged." in data.notes
 
 
+@pytest.mark.long
 def test_a_model_that_has_kept_less():
     detector = copy.copy(small_model())
     detector.models_ = [replace(model, calibrators={}, read_scores=None) for model in small_model().models_]
@@ -355,6 +356,7 @@ def test_scales_that_exemplars_share_are_told():
         assert fact.note.endswith("; they take no part in detection") == is_said
 
 
+@pytest.mark.long
 def test_a_loaded_model_gives_the_same_report(tmp_path):
     from eesvm import ExemplarDetector
 

@@ -312,6 +312,7 @@ def test_each_image_is_decoded_once_and_shown_where_it_is_needed(show):
     assert y <= first.box[1] < first.box[3] <= y + height
 
 
+@pytest.mark.long
 def test_a_mask_that_is_not_handed_on_is_outlined_only_where_the_image_could_not_be_read(show):
     def without_masks(is_read):
         data = small_report()
@@ -342,6 +343,7 @@ def test_pictures_are_really_there(show):
 # Moving through it
 
 
+@pytest.mark.long
 def test_an_exemplar_anywhere_leads_to_what_it_did(show):
     data, page = selective_report(), show(selective_report)
     busy = {f"{one.image_id}, object {one.index + 1}" for one in data.exemplars if one.coverage.positives_responsible}
@@ -466,6 +468,7 @@ def test_a_view_can_be_linked_and_back_works(show):
     assert field(page, "class").input_value() == "eight"
 
 
+@pytest.mark.long
 def test_back_returns_to_the_place_in_a_long_list(show):
     page = show(large_report, "#/detections")
     for _ in range(3):
@@ -615,6 +618,7 @@ def with_table():
     return lambda: data
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", ["with_table", "hostile"])
 def test_a_phone_never_scrolls_sideways(show, with_table, make):
     page = show(with_table if make == "with_table" else hostile_report, width=390, height=844)
@@ -661,6 +665,7 @@ CONTRAST = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_texts_have_contrast(show, with_table, scheme):
     page = show(with_table, color_scheme=scheme)
@@ -725,6 +730,7 @@ def test_nothing_can_be_smuggled_past_the_policy(show):
     page.complaints.clear()
 
 
+@pytest.mark.long
 def test_lists_grow_as_they_are_needed(show):
     page = show(large_report, "#/exemplars")
     first = page.locator(".card").count()

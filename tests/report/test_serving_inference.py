@@ -166,6 +166,7 @@ def test_masks_and_parts_are_those_of_the_winner(engine):
     assert n_masks > 0
 
 
+@pytest.mark.long
 def test_masks_of_large_images_are_in_a_smaller_frame():
     engine = Inference(quick_detector())
     large = np.kron(scene(), np.ones((8, 8, 1), dtype=np.uint8))
@@ -227,6 +228,7 @@ def test_pictures_of_exemplars(engine, monkeypatch):
     assert read_image(other.exemplar_picture(1)).shape == (192, 96, 3)
 
 
+@pytest.mark.long
 def test_other_calibrators():
     for name, kind, start in (("single-svm", "number", None), ("joint", "number", 0.0), ("none", "number", None), ("cooccurrence", "number", None)):  # fmt: skip
         engine = Inference(quick_detector(), name)

@@ -168,6 +168,7 @@ def test_the_floor_says_what_it_costs(open_page, server, site):
     assert "every window stays" in page.inner_text("#floor-text")
 
 
+@pytest.mark.long
 def test_masks_parts_and_classes_can_be_switched_off(open_page, server, answer):
     page = uploaded(opened(open_page, server))
     move(page, "#score", "0")
@@ -249,6 +250,7 @@ def handed_over(page, event, target, name="scene.png", kind="image/png", content
     )
 
 
+@pytest.mark.long
 def test_drop_and_paste(open_page, server, answer):
     for event, target in (("drop", "#drop"), ("drop", "footer"), ("paste", "body")):
         page = opened(open_page, server)
@@ -296,6 +298,7 @@ def slow_server(site):
         yield address
 
 
+@pytest.mark.long
 def test_the_last_image_wins(open_page, slow_server):
     page = opened(open_page, slow_server)
     small = np.ascontiguousarray(scene()[:120, :160])
@@ -317,6 +320,7 @@ def test_an_image_that_browsers_cannot_show(open_page, server, answer):
     assert page.locator(".card").count() == len(standing(answer, 0))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_phone(open_page, server, scheme):
     page = opened(open_page, server, width=360, height=740, color_scheme=scheme, has_touch=True, is_mobile=True)
@@ -330,6 +334,7 @@ def test_a_phone(open_page, server, scheme):
     assert (paper == "rgb(255, 255, 255)") == (scheme == "light")
 
 
+@pytest.mark.long
 def test_floors_that_become_ready_later(open_page, engine):
     search = FloorSearch(quick_detector().models_, quick_options(), FLOORS, time_limit=0.2)
     with running(ModelSite(engine, search, 500_000)) as server:

@@ -232,6 +232,7 @@ def test_keys_and_the_button_for_the_rest(open_page, server, images, tmp_path):
     assert not instance.is_difficult
 
 
+@pytest.mark.long
 def test_two_reviewers_at_once(open_page, server, tmp_path):
     one, other = opened(open_page, server), opened(open_page, server)
     one.keyboard.press("Enter")
@@ -247,6 +248,7 @@ def test_two_reviewers_at_once(open_page, server, tmp_path):
     assert content["images"][0]["review"] == {"version": 1}
 
 
+@pytest.mark.long
 def test_reviews_become_exemplars(tmp_path, images, capsys):
     """The whole loop by the verbs, without a browser: a review of this model is taken, one of another refused."""
     from eesvm._support.digests import file_digest

@@ -122,6 +122,7 @@ def test_scores_that_no_folder_keeps_count(monkeypatch):
         ExemplarDetector(options).fit(dataset, names, memory="1GB")
 
 
+@pytest.mark.long
 def test_the_plan_holds_for_scores_of_an_earlier_run(tmp_path, monkeypatch):
     dataset, folder = scenes("train", 4), tmp_path / "model"
     ExemplarDetector(quick_options()).fit(dataset, folder=folder)

@@ -15,6 +15,7 @@ from eesvm.structures import ImageRecord
 from eesvm.windows import propose, propose_dataset
 from eesvm.windows.proposals import _parameters
 from eesvm.windows.settings import WindowSettings
+from helpers.examples import few
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +23,8 @@ def scenes():
     return make_scenes(5, 0)
 
 
-@pytest.mark.parametrize("n_jobs", [2, 3, -1])
-@pytest.mark.parametrize("mode", ["default", "fast"])
+@pytest.mark.parametrize("n_jobs", few([2, 3, -1]))
+@pytest.mark.parametrize("mode", few(["default", "fast"]))
 def test_the_same_windows_for_any_number_of_threads(scenes, n_jobs, mode):
     alone = list(propose_dataset(scenes, mode=mode))
     together = list(propose_dataset(scenes, mode=mode, n_jobs=n_jobs))
