@@ -95,7 +95,7 @@ def test_weights_that_float64_can_hardly_hold():
     assert verify(problem, result).is_valid
 
 
-@pytest.mark.parametrize("exponent", [-600, -170, -61, 61, 130, 600])
+@pytest.mark.parametrize("exponent", few([-600, 61, -170, -61, 130, 600], 2))
 @pytest.mark.parametrize("min_recall", [1.0, 0.9])
 def test_a_power_of_two_in_all_weights_changes_nothing_else(exponent, min_recall):
     random = np.random.default_rng(3)

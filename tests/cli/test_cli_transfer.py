@@ -175,6 +175,7 @@ def test_coco_tools_and_our_reader_load_it(capsys, tmp_path, place, near):
         assert (coco.annToMask(entry).astype(bool) == first.mask()).all()
 
 
+@pytest.mark.long
 def test_quality_where_the_truth_is_known(capsys, tmp_path, place, detector, near):
     run(place, tmp_path / "out", "--pictures", 0, "--top", 12)
     text = capsys.readouterr().out

@@ -359,6 +359,7 @@ def test_interface(arguments):
     np.testing.assert_array_equal(again.describe(CHINA, [[10, 20, 200, 210], [300, 100, 420, 320]]), rows)
 
 
+@pytest.mark.long
 def test_parameters_tell_descriptors_apart(tmp_path):
     small_network(tmp_path / "a.onnx")
     small_network(tmp_path / "b.onnx", width=4097)

@@ -133,6 +133,7 @@ def test_pooling_is_the_mean_of_the_best():
     assert pooled(scores, 9) == pytest.approx([0.3, 0.5])
 
 
+@pytest.mark.long
 def test_the_steps_can_be_called_one_by_one(detector):
     options = quick_options()
     windows = training_windows(scenes("train"), options, cache=shared_cache())
@@ -193,6 +194,7 @@ def test_the_number_of_jobs_changes_nothing():
     assert same_detections(*(model.predict(scenes("test")[:2]) for model in models))
 
 
+@pytest.mark.long
 def test_selective_search_and_a_network():
     options = quick_options(descriptor__name="cnn", descriptor__n_components=128, windows__mode="single")
     detector = trained(options, classes=["eight"])

@@ -310,6 +310,7 @@ def parts(detector):
     return sorted({name.split(": ")[-1] for name in detector.changed_})
 
 
+@pytest.mark.long
 def test_a_second_run_does_what_is_missing(tmp_path):
     folder = tmp_path / "model"
     options = quick_options()

@@ -224,6 +224,7 @@ def test_what_cannot_be_pickled_is_named(engine, tmp_path):
         engine.submit(refuse, engine.share(lock)).result()
 
 
+@pytest.mark.long
 def test_a_scheduler_that_is_not_there(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(distributed, "_CONNECT_SECONDS", 1.0)
     address = f"tcp://127.0.0.1:{free_port()}"

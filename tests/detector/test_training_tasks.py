@@ -237,6 +237,7 @@ def test_a_training_in_pieces_ends_with_the_same_files(changes, tmp_path, small_
     assert sum(len(table) > 100 for table in tables) <= 1 + 2 * len(one.classes_)  # the negatives once, and scores
 
 
+@pytest.mark.long
 def test_a_second_run_asks_for_nothing_that_is_there(tmp_path):
     cache = DescriptorCache(tmp_path / "cache")
     engine = Elsewhere()

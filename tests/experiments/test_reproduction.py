@@ -231,6 +231,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path):
         Reproduction(small_splits(), make_recipes(1.0, QUICK), tmp_path / "mine")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mirror", [False, True])
 def test_mirrored_exemplars_hand_on_mirrored_annotations(mirror):
     options = quick_options("paper", training__mirror=mirror)

@@ -17,7 +17,6 @@ from eesvm.datasets.roles import PictureCodes
 from eesvm.descriptors.backbones import tuned_images
 from eesvm.detector import ExemplarDetector
 from eesvm.finetuning import finetune
-from eesvm.finetuning.checkpoints import CheckpointFile
 from eesvm.finetuning.run import check_output
 from eesvm.finetuning.windows_sampler import WindowSampler, fixed_windows, label_windows
 from eesvm.structures import Dataset
@@ -183,6 +182,8 @@ def test_other_options_do_not_find_the_checkpoint(tmp_path):
 
 
 def test_checkpoints_hold_what_they_were_given(tmp_path):
+    from eesvm.finetuning.checkpoints import CheckpointFile  # needs torch, which may not be there
+
     kept = CheckpointFile(tmp_path / "a.onnx", "key")
     assert kept.load() is None
     tensors = {"network": {"a.b": torch.randn(3, 2).to(memory_format=torch.preserve_format)}, "best": {}}

@@ -11,6 +11,7 @@ from eesvm import CalibrationProblem, recall_frontier, solve
 from eesvm._support.figures import png_bytes, save_png
 from eesvm.report import figures
 from eesvm.report.static_page import DemoPage, Pair, Picture, Section, Table, render
+from helpers.examples import few
 
 
 def size(figure):
@@ -74,7 +75,7 @@ def test_recall_frontier_without_a_proof_or_a_loss():
     assert size(figures.plot_recall_frontier(recall_frontier(perfect))) == (1080, 630)
 
 
-@pytest.mark.parametrize("n_exemplars", [1, 2, 12, 13, 200])
+@pytest.mark.parametrize("n_exemplars", few([1, 13, 200, 2, 12], 3))
 def test_thresholds_and_scores(n_exemplars):
     example = problem(n_exemplars)
     thresholds = solve(example, method="greedy").thresholds

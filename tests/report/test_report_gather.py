@@ -37,6 +37,7 @@ def gathered(detector=None, dataset=None, detections=None, **arguments):
     )
 
 
+@pytest.mark.long
 def test_figures_are_those_of_the_metrics():
     data, report = small_report(), evaluate_detections(scenes("test"), small_detections())
     errors = break_down_errors(scenes("test"), small_detections())

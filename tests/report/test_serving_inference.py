@@ -31,7 +31,7 @@ from eesvm.structures import Part
 from eesvm.transfer import refine, transfer
 from eesvm.transfer.refinement import mean_masks
 from helpers.detector_scenes import quick_options, scenes, trained
-from helpers.examples import ALL
+from helpers.examples import ALL, few
 from helpers.serving_help import quick_detector, running, scene
 
 FLOORS = (1.0, 0.9, 0.5)
@@ -283,7 +283,7 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("kind", GOOD)
+@pytest.mark.parametrize("kind", few(GOOD, 8))
 def test_images_of_every_kind_are_answered(server, kind):
     content, width, height = GOOD[kind]()
     status, answer = server.upload(content, "image/x-whatever", "/api/detect?preview=1")

@@ -70,6 +70,7 @@ def test_a_calibration_that_cannot_fit_is_refused_and_named():
         plan.check_calibration("cat", 1000, 100, LEAST)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("max_negatives", [None, 50])
 def test_the_windows_to_be_scored_are_counted_right(max_negatives):
     options = quick_options()
