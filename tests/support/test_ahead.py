@@ -140,3 +140,22 @@ assert after == before, [new - old for new, old in zip(after, before)]
 def test_the_rehearsal_compiles_what_the_demo_will_ask_for():
     done = subprocess.run([sys.executable, "-c", REHEARSED], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_who_needs_a_kernel_waits_while_the_helper_may_compile_it(folder, monkeypatch):
+    looks = []
+
+    def is_missing(kernel):
+        looks.append(kernel)
+        return len(looks) < 4
+
+    ahead.wait_for(None, dive)  # nobody to wait for
+    with ahead.compiled_ahead("rehearsed:take_long", dive) as helper:
+        monkeypatch.setattr(ahead, "_is_missing", is_missing)
+        ahead.wait_for(helper, dive)
+        assert looks == [dive] * 4
+        monkeypatch.setattr(ahead, "_is_missing", lambda kernel: True)
+        ahead.wait_for(helper, dive, seconds=0.2)  # not for ever
+        helper.kill()
+        helper.wait()
+        ahead.wait_for(helper, dive)  # nor for one that has ended

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -41,6 +42,13 @@ def compiled_ahead(rehearsal: str, kernel: Callable[..., Any]) -> Iterator[subpr
     finally:
         helper.kill()
         helper.wait()
+
+
+def wait_for(helper: subprocess.Popen[bytes] | None, kernel: Callable[..., Any], seconds: float = 30.0) -> None:
+    """Wait while the helper is at work and has not compiled `kernel` yet: to compile it twice would take longer."""
+    end = time.monotonic() + seconds
+    while helper is not None and helper.poll() is None and _is_missing(kernel) and time.monotonic() < end:
+        time.sleep(0.05)
 
 
 def _is_missing(kernel: Any) -> bool:

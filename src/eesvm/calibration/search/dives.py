@@ -126,22 +126,29 @@ class Dive:
         return outcome == kernels.FINISHED, float(best), levels, int(n_nodes)
 
     def enter(self, proof: Proof, loss: float) -> None:
-        """Write the finished search into the proof, all of whose new leaves are closed at `loss`."""
-        stack: list[Leaf] = []  # what is left, once the children so far are forbidden, of the nodes above
-        leaf = self.leaf
+        """Write the finished search into the proof, all of whose new leaves are closed at `loss`.
+
+        There may be hundreds of thousands, which nobody looks into again: they all keep the box of the leaf they were.
+        """
+        if len(self.events) == 0:
+            return
+        splits, leaves = proof.splits, proof.leaves
+        top = leaves.pop(self.leaf.node)
+        stack: list[int] = []  # what is left, once the children so far are forbidden, of the nodes above
+        node, level_of = top.node, self.field.reach
         for p, exemplar, what in self.events.tolist():
-            if exemplar >= 0:
-                if what == kernels.FREE:  # no choice, so no split
-                    continue
-                opened, rest = proof.split(leaf, exemplar, int(self.field.reach[p, exemplar]))
-                if what == kernels.BY_SHARES:
-                    opened.bound, leaf = loss, rest
-                else:
-                    stack.append(rest)
-                    leaf = opened
-            else:
-                leaf.bound = loss
-                if what == kernels.BY_POSITIVE:
-                    leaf.owner = int(self.positives[p])
+            if exemplar < 0:
+                owner = int(self.positives[p]) if what == kernels.BY_POSITIVE else top.owner
+                leaves[node] = Leaf(node, top.box, loss, top.shares, top.price, owner)
                 if stack:
-                    leaf = stack.pop()
+                    node = stack.pop()
+            elif what != kernels.FREE:  # which is no choice, so no split
+                opened = len(splits)
+                splits[node] = (exemplar, int(level_of[p, exemplar]), opened, opened + 1)
+                splits += (None, None)
+                if what == kernels.BY_SHARES:
+                    leaves[opened] = Leaf(opened, top.box, loss, top.shares, top.price, top.owner)
+                    node = opened + 1
+                else:
+                    stack.append(opened + 1)
+                    node = opened

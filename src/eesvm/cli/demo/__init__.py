@@ -17,9 +17,9 @@ def run(arguments: argparse.Namespace) -> int:
     check_output_folder(arguments.output, arguments.overwrite)
     what = "scores" if arguments.scores else "scenes"
     kernel = import_module("eesvm.calibration.search.dive_kernels").dive  # one that both demos compile late
-    with compiled_ahead(f"eesvm.cli.demo.rehearsal:{what}", kernel):
-        job = import_module(
-            f"eesvm.cli.demo.{what}"
-        )  # here, as the helper need not wait for it; the other is not needed
-        job.run(arguments.output, arguments.overwrite, Screen(arguments.quiet), arguments.quiet)
+    with compiled_ahead(f"eesvm.cli.demo.rehearsal:{what}", kernel) as helper:
+        # Imported here, as the helper need not wait for it; the other demo is not needed.
+        job = import_module(f"eesvm.cli.demo.{what}")
+        how = arguments.output, arguments.overwrite, Screen(arguments.quiet), arguments.quiet
+        job.run(*how, helper) if arguments.scores else job.run(*how)
     return 0

@@ -28,23 +28,21 @@ _SCENES = 6, 3  # to train on, to test on
 
 
 def scores() -> None:
-    """What `eesvm demo --scores` comes to after its first solution, in the order in which it does."""
-    generator = np.random.default_rng(0)
-    rows, is_positive = generator.normal(size=_TABLE), np.arange(_TABLE[0]) % 10 == 0
-    problem = CalibrationProblem(rows[is_positive], rows[~is_positive])
-    ranked, _ = rank_whole(problem, 1.0, only_useful=True)
-    _Unstarted(ranked).step(1)
-    _dive(ranked)
-    from eesvm.calibration.calibrators.independent import SigmoidCalibrator  # it loads scikit-learn
+    """What `eesvm demo --scores` does not compile itself, in the order in which it comes to it."""
     from eesvm.calibration.exact import solve
 
-    SigmoidCalibrator().fit(rows, is_positive.astype(int))
-    solve(problem, time_limit=0.2)
+    problem = _small_problem()
+    _moves(problem)
+    solve(problem, method="algorithm1", time_limit=0.2)
+    _rest(problem)
 
 
 def scenes() -> None:
     """What `eesvm demo` needs once it has windows: thresholds first, then everything on a few scenes."""
-    scores()
+    problem = _small_problem()
+    _moves(problem)
+    compile_dive()
+    _rest(problem)
     from eesvm.cli.console import Screen
     from eesvm.cli.demo.scenes import show
     from eesvm.datasets.scenes import make_scenes
@@ -55,16 +53,39 @@ def scenes() -> None:
         show(make_scenes(*_SCENES), options, str(Path(folder) / "demo"), False, Screen(quiet=True), quiet=True)
 
 
+def compile_dive() -> None:
+    """The depth-first search of the exact method, which it comes to when its first solutions are good."""
+    ranked = _ranked(_small_problem())
+    leaf = Proof(cheap_box(ranked, math.inf)).leaves[0]
+    with workers(1) as threads:
+        ascent = Ascent(reduce(ranked, leaf.box), ranked.quantum, threads)
+        Dive(ranked, leaf, ascent, ascent.evaluate(), ranked.quantum).search(math.inf, 1.0, 1.0)
+
+
+def _small_problem() -> CalibrationProblem:
+    rows, is_positive = np.random.default_rng(0).normal(size=_TABLE), np.arange(_TABLE[0]) % 10 == 0
+    return CalibrationProblem(rows[is_positive], rows[~is_positive])
+
+
+def _ranked(problem: CalibrationProblem) -> RankedProblem:
+    return rank_whole(problem, 1.0, only_useful=True)[0]
+
+
+def _moves(problem: CalibrationProblem) -> None:
+    _Unstarted(_ranked(problem)).step(1)
+
+
+def _rest(problem: CalibrationProblem) -> None:
+    from eesvm.calibration.calibrators.independent import SigmoidCalibrator  # it loads scikit-learn
+    from eesvm.calibration.exact import solve
+
+    rows = np.concatenate([problem.positive_scores, problem.negative_scores])
+    SigmoidCalibrator().fit(rows, (np.arange(len(rows)) < problem.n_positives).astype(int))
+    solve(problem, time_limit=0.2)
+
+
 class _Unstarted(NeighbourhoodSearch):
     """Only its moves are wanted here; whoever is waited for compiles what makes the first solution."""
 
     def _cover_start(self, levels: NDArray[np.int32] | None, run: Run | None) -> None:
         pass
-
-
-def _dive(ranked: RankedProblem) -> None:
-    """The depth-first search of the exact method, which it comes to when its first solutions are good."""
-    leaf = Proof(cheap_box(ranked, math.inf)).leaves[0]
-    with workers(1) as threads:
-        ascent = Ascent(reduce(ranked, leaf.box), ranked.quantum, threads)
-        Dive(ranked, leaf, ascent, ascent.evaluate(), ranked.quantum).search(math.inf, 1.0, 1.0)
