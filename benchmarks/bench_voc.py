@@ -212,6 +212,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--device", default="auto")
     add("--title", default="Pascal VOC 2007", help="of the page")
     add("--note", default="", help="a sentence for the head of the page: machine, what was left out")
+    add("--prose", type=Path, help="a file of Markdown, written by hand, that follows the head of the page")
     add("--work", type=Path, default=ROOT / "build" / "voc")
     add("--output", type=Path, default=ROOT / "docs" / "results" / "voc2007.md")
     return parser
