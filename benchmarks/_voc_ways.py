@@ -57,8 +57,9 @@ DEFAULT = exemplars_way()
 def judge_ways(
     item: Mapping[str, Any], train: TrainingWindows, test: TrainingWindows, options: DetectorOptions, n_resamples: int
 ) -> dict[str, Any]:
-    """AP of every way, and on resamples of the images of `test`, which are the same for every way and class."""
+    """AP of every way, and on resamples of the images of the judges, which are the same for every way and class."""
     name, is_curve = item["class"], item["kind"] == "curve"
+    n_resamples = n_resamples if is_curve or item["value"] == VAL else 0
     began = time.perf_counter()
     rows = np.flatnonzero(test.instance < 0)
     scores, n = (curve_scores if is_curve else blend_scores)(name, train, test, rows, options)
@@ -120,6 +121,7 @@ def blend_scores(
         blend_name(way, share): (1 - share) * own + share * other
         for way, own in {SQUARED: scores[SQUARED], **pools}.items()
         for share in (SHARES if way != SQUARED else (0.5,))
+        if not way.endswith("mean of 1")
     }
     return scores | pools | blends, n
 

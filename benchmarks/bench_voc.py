@@ -148,7 +148,7 @@ RULES = {
 }  # fmt: skip
 BRIEF = (SINGLE, *pooled([NONE, SHRUNK]), *moved([*pooled([NONE, SIGMOID, SHRUNK]), SINGLE]))
 FLOORS = (0.9, 0.95)  # of recall, below that of the default
-PHOTOGRAPHS = (400, 900, 1600, 2500)  # that train, for the curve; those that there are
+PHOTOGRAPHS = (400, 1000, 2500)  # that train, for the curve; those that there are
 WAYS = ("curve", "blend")
 FOLDED = moved([*pooled([NONE, SHRUNK]), SINGLE])
 N_FOLDS = 3
