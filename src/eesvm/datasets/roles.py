@@ -156,6 +156,12 @@ def sentences(summary: Mapping[str, Any], separability: Mapping[str, float] | No
     return lines
 
 
+def mean_separability(facts: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
+    """Means over the classes whose facts have it; None where none has."""
+    known = [one["separability"] for one in facts if one.get("separability")]
+    return {name: float(np.mean([one[name] for one in known])) for name in ("own", "across")} if known else None
+
+
 def separability_text(shares: Mapping[str, float]) -> str:
     """How far apart calibration windows are: false positives as shares of negatives, own pairs and across images."""
     return (
