@@ -35,7 +35,7 @@ from eesvm.structures import Detections
 Scores = dict[str, np.ndarray]
 
 SQUARED, RCNN = "single SVM", "R-CNN's single SVM"
-STRONGER = (3e-3, 1e-2)  # C of R-CNN's SVM, which is 1e-3
+STRONGER = (1e-2,)  # C of R-CNN's SVM, which is 1e-3
 BENDS = (1e-4, 1e-3)  # C of exemplars; the first is the default's
 POOLINGS = (1, 5, 20)
 SHARES = (0.25, 0.5, 0.75)  # of R-CNN's SVM in a blend
@@ -55,14 +55,18 @@ DEFAULT = exemplars_way()
 
 @one_product_thread()
 def judge_ways(
-    item: Mapping[str, Any], train: TrainingWindows, test: TrainingWindows, options: DetectorOptions, n_resamples: int
-) -> dict[str, Any]:
+    item: Mapping[str, Any], train: TrainingWindows, test: TrainingWindows, options: DetectorOptions, n_resamples: int,
+    bends: Sequence[float] = BENDS,
+) -> dict[str, Any]:  # fmt: skip
     """AP of every way, and on resamples of the images of the judges, which are the same for every way and class."""
     name, is_curve = item["class"], item["kind"] == "curve"
     n_resamples = n_resamples if is_curve or item["value"] == VAL else 0
     began = time.perf_counter()
     rows = np.flatnonzero(test.instance < 0)
-    scores, n = (curve_scores if is_curve else blend_scores)(name, train, test, rows, options)
+    if is_curve:
+        scores, n = curve_scores(name, train, test, rows, options)
+    else:
+        scores, n = blend_scores(name, train, test, rows, options, bends)
     trained = time.perf_counter() - began
     judge = Judge(test, name, rows, moved_boxes(name, train, test, rows, options))
     if not is_curve:
@@ -106,14 +110,15 @@ def curve_scores(
 
 
 def blend_scores(
-    name: str, train: TrainingWindows, test: TrainingWindows, rows: np.ndarray, options: DetectorOptions
-) -> tuple[Scores, int]:
+    name: str, train: TrainingWindows, test: TrainingWindows, rows: np.ndarray, options: DetectorOptions,
+    bends: Sequence[float],
+) -> tuple[Scores, int]:  # fmt: skip
     """The same for blends."""
     singles = {SQUARED: ("squared_hinge", 1e-3), RCNN: ("hinge", 1e-3)}
     scores, made = single_scores(name, train, test, rows, options, singles)
     pools: Scores = {}
     n = 0
-    for C in BENDS:
+    for C in bends:
         found, n = exemplar_scores(name, train, test, rows, options, made[SQUARED], C, POOLINGS)
         pools |= found
     other = scores[RCNN]

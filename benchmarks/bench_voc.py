@@ -47,7 +47,7 @@ from _voc_tables import (
     windows_of,
     with_objects,
 )
-from _voc_ways import VAL, judge_ways
+from _voc_ways import BENDS, VAL, judge_ways
 from _voc_ways import tables_of as ways_tables
 from bench_shrinkage import recalls, reliability
 from eesvm._support.validation import InputError
@@ -191,6 +191,9 @@ def make_parser() -> argparse.ArgumentParser:
     add("--network-data", type=Path, help="photographs for the role of the network alone, in VOC's layout, split train")
     add("--max-exemplars", type=int, help="of a class, a random choice of its objects (all)")
     add("--claims-exemplars", type=int, help="the same for tables 4 to 6 (all)")
+    add(
+        "--bends", nargs="+", type=float, default=BENDS, help="C of the exemplars that are blended, the default's first"
+    )
     add("--brief", action="store_true", help="the default without rules that its tables do not compare")
     add("--no-mirror", action="store_true", help="tables without mirror images, which the recipe mirror needs")
     add("--recipes", nargs="+", choices=list(RECIPES), default=list(RECIPES))
@@ -413,7 +416,7 @@ def judge_class(items: Sequence[dict[str, Any]], arguments: argparse.Namespace) 
     if not len(train.objects(name)[0]) or not len(test.objects(name)[0]):
         return [{"key": key_of(item), "skipped": "no objects"} for item in items]
     if is_way:
-        facts = judge_ways(first, train, test, options_of(recipe, arguments), N_RESAMPLES)
+        facts = judge_ways(first, train, test, options_of(recipe, arguments), N_RESAMPLES, arguments.bends)
         common = {
             "setting": setting.name,
             "recipe": recipe,
