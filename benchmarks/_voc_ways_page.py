@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from _common import markdown
-from _voc_numbers import Lines, by_rule, difference, figure, interval, slug
+from _voc_numbers import MOVED, RAW, SINGLE, Lines, by_rule, difference, figure, interval, slug
+from _voc_numbers import RCNN as JUDGED_RCNN
 from _voc_ways import DEFAULT, RCNN, SQUARED, STRONGER, VAL
 
-SUPPORT = "with support"
+PHOTOGRAPHS = 2500  # that there are
+JUDGED = {RAW + MOVED: DEFAULT, SINGLE + MOVED: SQUARED, JUDGED_RCNN + MOVED: RCNN}
 
 
 def ways_sections(lines: Lines, stem: Path) -> list[str]:
@@ -22,8 +24,20 @@ def ways_sections(lines: Lines, stem: Path) -> list[str]:
     for setting in dict.fromkeys(line["setting"] for line in lines if line.get("kind") in ("curve", "blend")):
         own = [line for line in lines if line.get("setting") == setting and "skipped" not in line]
         parts += blend_section(setting, [line for line in own if line["kind"] == "blend"])
-        parts += curve_section(setting, [line for line in own if line["kind"] == "curve"], stem)
+        parts += curve_section(setting, curve_lines(own), stem)
     return parts
+
+
+def curve_lines(lines: Lines) -> Lines:
+    """Points of the curve; that of all photographs from the default as it was judged, where it was not measured anew."""
+    found = [line for line in lines if line["kind"] == "curve"]
+    known, classes = {(line["class"], line["value"]) for line in found}, {line["class"] for line in found}
+    judged = [x for x in lines if (x["kind"], x["recipe"]) == ("judge", "default") and x["class"] in classes]
+    for line in judged:
+        if (line["class"], PHOTOGRAPHS) not in known:
+            named = [{**row, "rule": JUDGED[row["rule"]]} for row in line["rows"] if row["rule"] in JUDGED]
+            found.append({**line, "kind": "curve", "value": PHOTOGRAPHS, "rows": named})
+    return found
 
 
 def common_classes(groups: list[Lines]) -> list[Lines]:
@@ -76,30 +90,33 @@ def curve_section(setting: str, lines: Lines, stem: Path) -> list[str]:
     if len(values) < 2 or len(groups[0]) < 2:
         return []
     stronger = [f"{RCNN}, C {C:g}" for C in STRONGER]
-    rows, series = [], {way: [] for way in (DEFAULT, SQUARED, RCNN, *stronger)}
+    rows: list[list[object]] = []
+    series: dict[str, tuple[list[float], list[float]]] = {way: ([], []) for way in (DEFAULT, SQUARED, RCNN, *stronger)}
     for value, own in zip(values, groups, strict=True):
-        ap, drawn = by_rule(own, "ap"), by_rule(own, "resampled")
-        for way, points in series.items():
-            points.append(100 * float(ap[way].mean()))
+        ways = set.intersection(*({row["rule"] for row in line["rows"]} for line in own))
+        kept = [{**line, "rows": [row for row in line["rows"] if row["rule"] in ways]} for line in own]
+        ap, drawn = by_rule(kept, "ap"), by_rule(kept, "resampled")
+        for way in ways & series.keys():
+            series[way][0].append(value)
+            series[way][1].append(100 * float(ap[way].mean()))
         gains = [
-            f"{difference(ap[DEFAULT] - ap[way])} ({interval(drawn[DEFAULT] - drawn[way])})" for way in (SQUARED, RCNN)
+            f"{difference(ap[DEFAULT] - ap[way])} ({interval(drawn[DEFAULT] - drawn[way])})" if way in ap else ""
+            for way in (SQUARED, RCNN, *stronger)
         ]
-        best = max(stronger, key=lambda way: ap[way].mean())
-        gains.append(f"{difference(ap[DEFAULT] - ap[best])} (C {best.rpartition(' ')[2]})")
-        means = [f"{100 * ap[way].mean():.1f}" for way in series]
+        means = [f"{100 * ap[way].mean():.1f}" if way in ap else "" for way in series]
         rows.append([f"{value:,}", f"{np.mean([line['exemplars'] for line in own]):.0f}", *means, *gains])
     name = f"{stem.name}_{slug(setting)}_photographs.png"
     shown = {"default": DEFAULT, "single SVM": SQUARED, "R-CNN's": RCNN, "R-CNN's, C 0.01": stronger[-1]}
     figure(
         stem.with_name(name), "photographs that train", "detection AP",
-        {label: (values, series[way]) for label, way in shown.items()}, is_log=True,
+        {label: series[way] for label, way in shown.items() if series[way][0]}, is_log=True,
     )  # fmt: skip
     head = ["photographs", "exemplars a class", "default", "single SVM", "R-CNN's", *(f"R-CNN's, C {C:g}" for C in STRONGER),
-            "default minus single SVM", "minus R-CNN's", "minus the best of a larger C"]  # fmt: skip
+            "default minus single SVM", "minus R-CNN's", *(f"minus R-CNN's, C {C:g}" for C in STRONGER)]  # fmt: skip
     text = (
         f"{len(groups[0])} classes ({', '.join(line['class'] for line in groups[0])}); the same val, boxes moved in every "
         "row, the default uncalibrated; negatives from 400 of the photographs. R-CNN's single SVM has the hinge and C = "
-        "1e-3; the last columns give it a larger C. ± over classes, in brackets over images."
+        "1e-3, or C as stated. ± over classes, in brackets over images."
     )
     title = f"## {setting}: how the default and single SVMs grow with photographs"
     return [title, "", text, "", markdown(head, rows), "", f"![photographs]({name})", ""]
