@@ -321,6 +321,7 @@ def page_head(
     return [
         f"# Pascal VOC 2007: the paper's claims, {setting.name}",
         *([arguments.note] if arguments.note else []),
+        f"What it comes to is said on [the page of this run]({arguments.output.name}).",
         f"Made by `python benchmarks/bench_voc.py --stages claims page --settings {setting.name!r} {words}` and judged by "
         f"the rules of [`eesvm reproduce`](../reproduce.md): tables 1 to 3 on {len(small)} classes, {full}"
         + (f" (not measured in time: {', '.join(left_out)})" if left_out else "")

@@ -47,10 +47,19 @@ def recall_section(judged: Lines, crossed: Lines) -> list[str]:
     rows: list[list[object]] = []
     for name in dict.fromkeys(line["setting"] for line in judged):
         plain, cross = ([x for x in some if x["setting"] == name] for some in (judged, crossed))
-        rows.append([name, "off", *recall_cells(plain), *floor_cells(cross, "plain")])
+        both = f"{len(plain)}, at 95 % {len(cross)}" if cross and len(cross) != len(plain) else len(plain)
+        rows.append([name, both, "off", *recall_cells(plain), *floor_cells(cross, "plain")])
         if cross:
-            rows.append([name, "on", *recall_cells(cross), *floor_cells(cross, "cross")])
-    head = ["setting", "`cross_fit`", "100 % asked for: recall", "negatives", "95 % asked for: recall", "negatives"]
+            rows.append([name, len(cross), "on", *recall_cells(cross), *floor_cells(cross, "cross")])
+    head = [
+        "setting",
+        "classes",
+        "`cross_fit`",
+        "100 % asked for: recall",
+        "negatives",
+        "95 % asked for: recall",
+        "negatives",
+    ]
     text = "Shares of the positive and of the negative test windows, means over classes with 95 % t-intervals."
     parts = ["## What the thresholds accept of new images", "", text, "", markdown(head, rows), ""]
     return [*parts, *floors_part([line for line in crossed if "floors" in line])]
