@@ -63,8 +63,8 @@ def measure_part(setting: Setting, stage: str, class_name: str, arguments: argpa
     train, test = (read_table(own, role, arguments) for role in (own.exemplars, own.judges))
     if stage == SMALL:
         train = train.of_images(range(n_small(train, class_name)))
-    elif arguments.max_exemplars is not None:
-        train = with_objects(train, class_name, arguments.max_exemplars)
+    elif arguments.claims_exemplars is not None:
+        train = with_objects(train, class_name, arguments.claims_exemplars)
     work = ClassWork(recipes_of(arguments)[stage], lambda _: (train, test), class_name, arguments.resamples)
     try:
         facts = work.facts() | (work.transfer_gain() if stage == SMALL else {})
@@ -153,37 +153,51 @@ def claims_page(arguments: argparse.Namespace, setting: Setting) -> str:
     found = [json.loads(file.read_text()) for file in part_files(arguments.work, setting)]
     if not found:
         return ""
-    small, large = results_of([Part.from_dict(one["part"]) for one in found])
+    small, large, both = results_of([Part.from_dict(one["part"]) for one in found])
     studies = [one["study"] for one in found if one["study"]]
     searches = tuple(Search(**search) for study in studies for search in study["searches"])
     study = PruningStudy(searches, STUDY_SECONDS, 0, tuple(note for one in studies for note in one["notes"]))
-    known = (small if small.parts else large, large if large.parts else small)
+    first = small if small.parts else large
+    known = (first, large if large.parts else first, both if both.parts else large if large.parts else first)
     evidence = [Evidence(results, study, True, arguments.paper_images) for results in known]
-    judged = judge_both(*evidence)
-    tables = [*paper_tables(small, True)[:3], *(paper_tables(large, True)[3:] if large.parts else ())]
+    judged = judge_all(*evidence)
+    tables = list(paper_tables(small, True)[:3])
+    if large.parts:
+        tables += [*paper_tables(large, True)[3:5], paper_tables(known[2], True)[5]]
     searched = [search_table(results) for results in (small, large)]
     rows = tuple(row for table in searched for row in table.rows)
     tables += [replace(searched[0], rows=rows), *([pruning_table(study)] if searches else ())]
     claims, *made = [to_markdown(table).rstrip() for table in (claims_table(judged), *tables)]
-    own = judge_both(Evidence(without(known[0], PERSON), study, True, arguments.paper_images), evidence[1])
+    alone = [Evidence(without(results, PERSON), study, True, arguments.paper_images) for results in known]
+    own = judge_all(*alone)
     made = [claims, *person_lines(judged, own), *joint_section(small, large), *made]
     hours = sum(one["seconds"] for one in found) / 3600
-    head = page_head(arguments, setting, small.classes, large.classes, hours)
+    head = page_head(arguments, setting, [one.classes for one in (small, large, both)], hours)
     return "\n\n".join([*head, *made, *figure_lines(arguments, setting)]) + "\n"
 
 
-def results_of(parts: Sequence[Part]) -> tuple[Results, Results]:
-    """Of tables 1 to 3, and of tables 4 to 6: those of the classes that were measured in all stages of theirs."""
+def results_of(parts: Sequence[Part]) -> tuple[Results, Results, Results]:
+    """Of tables 1 to 3; of tables 4 to 6; and those again of the classes that were measured with HOG, too."""
     of_stage = {stage: {part.class_name for part in parts if part.stage == stage} for stage in STAGES}
-    named = [of_stage[stage] for stage in (FULL, HOG) if of_stage[stage]]
-    both = set.intersection(*named) if named else set()
-    large = tuple(part for part in parts if part.stage != SMALL and part.class_name in both)
-    return Results(tuple(part for part in parts if part.stage == SMALL)), Results(large)
+    common = of_stage[FULL] & of_stage[HOG] if of_stage[FULL] else of_stage[HOG]
+    chosen = [
+        [part for part in parts if part.stage == SMALL],
+        [part for part in parts if part.stage == FULL],
+        [part for part in parts if part.stage != SMALL and part.class_name in common],
+    ]
+    return Results(tuple(chosen[0])), Results(tuple(chosen[1])), Results(tuple(chosen[2]))
 
 
-def judge_both(small: Evidence, large: Evidence) -> Judged:
+def judge_all(small: Evidence, large: Evidence, both: Evidence) -> Judged:
     """Each claim by the tables that it is about."""
-    return [(claim, claim.find(small if is_of_small(claim) else large)) for claim in CLAIMS]
+    return [
+        (claim, claim.find(small if is_of_small(claim) else both if is_of_hog(claim) else large)) for claim in CLAIMS
+    ]
+
+
+def is_of_hog(claim: Claim) -> bool:
+    """Those that set descriptors of a network beside HOG, or are about HOG alone."""
+    return "HOG" in claim.text or "double its mAP" in claim.text
 
 
 def is_of_small(claim: Claim) -> bool:
@@ -196,7 +210,7 @@ def without(results: Results, class_name: str) -> Results:
 
 
 def person_lines(judged: Judged, own: Judged) -> list[str]:
-    """Claims of tables 1 to 3 whose verdict hangs on the class with by far the most windows."""
+    """Claims whose verdict hangs on the class with by far the most windows."""
     changed = [
         f'"{claim.text}": {other.verdict}, {other.measured}'
         for (claim, found), (_, other) in zip(judged, own, strict=True)
@@ -289,22 +303,32 @@ def needed(sample: Sample | None) -> Sample:
 
 
 def page_head(
-    arguments: argparse.Namespace, setting: Setting, small: Sequence[str], large: Sequence[str], hours: float
+    arguments: argparse.Namespace, setting: Setting, classes: Sequence[Sequence[str]], hours: float
 ) -> list[str]:
     options: DetectorOptions = recipes_of(arguments)[SMALL][0].options
+    small, large, both = classes
     left_out = sorted(set(small) - set(large)) if large else []
     full = f"tables 4 to 6 on {len(large)}" if large else "tables 4 to 6 and section 5.5 not at all"
+    if large and len(both) < len(large):
+        full += f", of those HOG on {len(both)}" if both else ", HOG not at all"
+    words = f"--paper-images {arguments.paper_images} --crops {arguments.crops} --resamples {arguments.resamples}"
+    most = ""
+    if large and arguments.claims_exemplars is not None:
+        words += f" --claims-exemplars {arguments.claims_exemplars}"
+        most = (
+            f" Tables 4 to 6: at most {arguments.claims_exemplars} exemplars a class, a random choice of its objects."
+        )
     return [
         f"# Pascal VOC 2007: the paper's claims, {setting.name}",
         *([arguments.note] if arguments.note else []),
-        f"Made by `python benchmarks/bench_voc.py --stages claims page --settings {setting.name!r} --paper-images "
-        f"{arguments.paper_images} --crops {arguments.crops} --resamples {arguments.resamples}` and judged by the rules of [`eesvm reproduce`](../reproduce.md): tables 1 to 3 on "
-        f"{len(small)} classes, {full}"
+        f"What it comes to is said on [the page of this run]({arguments.output.name}).",
+        f"Made by `python benchmarks/bench_voc.py --stages claims page --settings {setting.name!r} {words}` and judged by "
+        f"the rules of [`eesvm reproduce`](../reproduce.md): tables 1 to 3 on {len(small)} classes, {full}"
         + (f" (not measured in time: {', '.join(left_out)})" if left_out else "")
         + f"; {hours:.1f} hours of one core. Network: {setting.network}, {setting.mode}; exemplars and calibration: "
         f"{setting.exemplars}; test: {setting.judges}. Intervals are over {arguments.resamples} resamples of the test images. "
         f"Val1 is the first half of the exemplars' images, or for a class with more than {MAX_EXEMPLARS} objects there as many "
-        f"as hold so many. {arguments.crops} windows an image, negatives of {options.training.max_images} random images, "
+        f"as hold so many.{most} {arguments.crops} windows an image, negatives of {options.training.max_images} random images, "
         f"{options.calibration.max_negatives:,} calibration negatives, searches of {options.calibration.time_limit:g} s, "
         + (
             f"those of section 5.5 of {STUDY_SECONDS:g} s; HOG behind a PCA of 256, too."

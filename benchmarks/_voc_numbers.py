@@ -30,7 +30,9 @@ def by_rule(lines: Lines, key: str) -> dict[str, np.ndarray]:
 def difference(values: np.ndarray) -> str:
     """Mean and 95 % t-interval over classes, in points."""
     n = len(values)
-    half = stats.t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n) if n > 1 else np.nan
+    if n < 2:
+        return f"{100 * values.mean():+.1f}"
+    half = stats.t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n)
     return f"{100 * values.mean():+.1f} ± {100 * half:.1f}"
 
 

@@ -26,6 +26,7 @@ from _voc_numbers import (
     slug,
 )
 from _voc_summary import handed_section, summary_section
+from _voc_ways_page import ways_sections
 
 INTRODUCTION = """\
 Average precision by VOC 2010 in per cent, means over classes. Differences are paired over classes, with 95 % t-intervals;
@@ -60,6 +61,8 @@ def page(lines: Lines, trials: Lines, beside_paper: Sequence[str], arguments: ar
     judged = [line for line in lines if line.get("kind") == "judge"]
     programs = "`python benchmarks/bench_voc.py`" + " and `bench_voc_trials.py`" * bool(trials)
     parts = [f"# {arguments.title}", "", f"{programs}. {arguments.note}", ""]
+    if arguments.prose is not None:
+        parts += [arguments.prose.read_text(encoding="utf-8").rstrip(), "", "## How to read the tables", ""]
     sizes = f"{arguments.crops} windows an image"
     sizes += f" and at most {arguments.max_exemplars} exemplars a class" * (arguments.max_exemplars is not None)
     parts += [INTRODUCTION.format(sizes=sizes, n_negatives=n_negatives), *([ABOUT_TRIALS] if trials else [])]
@@ -75,7 +78,7 @@ def page(lines: Lines, trials: Lines, beside_paper: Sequence[str], arguments: ar
                 parts += cross_section(lines, own) if recipe == "default" else []
                 parts += transfer_section(own)
         parts += handed_section([line for line in judged if line["setting"] == setting])
-    parts += trial_sections(trials)
+    parts += [*ways_sections(lines, stem), *trial_sections(trials)]
     parts += mechanism_sections(lines, stem, n_negatives)
     stages = [[line["stage"], f"{line['seconds']:.0f}"] for line in lines if "stage" in line and line["seconds"] > 1]
     return "\n".join([*parts, "## Time", "", markdown(["stage", "seconds"], stages)]) + "\n"

@@ -13,6 +13,7 @@ from _common import markdown
 from _voc_numbers import DEFAULT, MOVED, RAW, RCNN, SIGMOIDS, SINGLE, Lines, by_rule, difference, error, interval
 
 PAPER = "joint + sigmoid"
+TOLERANCE = 0.03  # of a recall floor, as in `eesvm.detector.shrinkage`
 
 
 def summary_section(lines: Lines) -> list[str]:
@@ -46,12 +47,46 @@ def recall_section(judged: Lines, crossed: Lines) -> list[str]:
     rows: list[list[object]] = []
     for name in dict.fromkeys(line["setting"] for line in judged):
         plain, cross = ([x for x in some if x["setting"] == name] for some in (judged, crossed))
-        rows.append([name, "off", *recall_cells(plain), *floor_cells(cross, "plain")])
+        both = f"{len(plain)}, at 95 % {len(cross)}" if cross and len(cross) != len(plain) else len(plain)
+        rows.append([name, both, "off", *recall_cells(plain), *floor_cells(cross, "plain")])
         if cross:
-            rows.append([name, "on", *recall_cells(cross), *floor_cells(cross, "cross")])
-    head = ["setting", "`cross_fit`", "100 % asked for: recall", "negatives", "95 % asked for: recall", "negatives"]
+            rows.append([name, len(cross), "on", *recall_cells(cross), *floor_cells(cross, "cross")])
+    head = [
+        "setting",
+        "classes",
+        "`cross_fit`",
+        "100 % asked for: recall",
+        "negatives",
+        "95 % asked for: recall",
+        "negatives",
+    ]
     text = "Shares of the positive and of the negative test windows, means over classes with 95 % t-intervals."
-    return ["## What the thresholds accept of new images", "", text, "", markdown(head, rows), ""]
+    parts = ["## What the thresholds accept of new images", "", text, "", markdown(head, rows), ""]
+    return [*parts, *floors_part([line for line in crossed if "floors" in line])]
+
+
+def floors_part(crossed: Lines) -> list[str]:
+    """Floors below 100 %: thresholds as they were searched, and lowered as far as images left out ask for."""
+    rows: list[list[object]] = []
+    for name in dict.fromkeys(line["setting"] for line in crossed):
+        own = [line for line in crossed if line["setting"] == name]
+        for floor in sorted(own[0]["floors"], key=float, reverse=True):
+            for key, words in (("plain", "off"), ("cross", "on")):
+                found = [line["floors"][floor][key] for line in own]
+                kinds = (("as_searched", "as_searched_negatives"), ("lowered", "lowered_negatives"))
+                cells = [percent([one[part] for one in found]) for pair in kinds for part in pair]
+                within = sum(one["lowered"] >= float(floor) - TOLERANCE for one in found)
+                said = percent([one["left_out"] for one in found])
+                rows.append(
+                    [name, f"{100 * float(floor):g} %", words, said, *cells, f"{within} of {len(found)}"],
+                )
+    head = ["setting", "asked for", "`cross_fit`", "images left out said", "as searched: recall", "negatives",
+            "lowered: recall", "negatives", "classes within 3 points"]  # fmt: skip
+    text = (
+        "Floors below 100 %. Lowered: all thresholds of a class moved down by the same amount, so far that images left "
+        "out of the search are accepted to within 3 points of the floor."
+    )
+    return [text, "", markdown(head, rows), ""] if rows else []
 
 
 def recall_cells(lines: Lines) -> list[str]:

@@ -11,6 +11,7 @@ give exemplars and calibration, and which judge; photographs never change roles 
     judge       every class of every setting with every rule
     folds       the default with mirrored exemplars and without, on training images left out
     cross       the default calibrated on scores of a prior that has not seen the images
+    ways        exemplars blended with single SVMs, and all of them against the number of photographs
     mechanism   what joint calibration owes to exemplars, negatives, the recall floor, coverage and sigmoids
     claims      tables 1 to 6 of the paper, its section 5.5 and its claims, by the rules of `eesvm reproduce`
     page        docs/results/voc2007.md, and a page of claims for each setting that has them
@@ -24,7 +25,7 @@ import json
 import multiprocessing
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,19 @@ from _voc_tables import (
     windows_of,
     with_objects,
 )
+from _voc_ways import BENDS, VAL, judge_ways
+from _voc_ways import tables_of as ways_tables
 from bench_shrinkage import recalls, reliability
 from eesvm._support.validation import InputError
 from eesvm.calibration.problem import any_accepts
-from eesvm.detector.class_training import TrainedClass, class_rows, score_class, train_class, train_single
+from eesvm.detector.class_training import (
+    CalibrationScores,
+    TrainedClass,
+    class_rows,
+    score_class,
+    train_class,
+    train_single,
+)
 from eesvm.detector.cross_fitting import cross_fitted
 from eesvm.detector.options import PRESETS, DetectorOptions
 from eesvm.detector.training_table import TrainingWindows
@@ -137,6 +147,9 @@ RULES = {
     "mirror": (*pooled([NONE, SHRUNK]), SINGLE, *moved([*pooled([NONE, SHRUNK]), SINGLE])),
 }  # fmt: skip
 BRIEF = (SINGLE, *pooled([NONE, SHRUNK]), *moved([*pooled([NONE, SIGMOID, SHRUNK]), SINGLE]))
+FLOORS = (0.9, 0.95)  # of recall, below that of the default
+PHOTOGRAPHS = (400, 1000, 2500)  # that train, for the curve; those that there are
+WAYS = ("curve", "blend")
 FOLDED = moved([*pooled([NONE, SHRUNK]), SINGLE])
 N_FOLDS = 3
 MECHANISM = (JOINT, SIGMOID, JOINT_SIGMOID, NONE)
@@ -154,7 +167,7 @@ def main() -> None:
     arguments.work.mkdir(parents=True, exist_ok=True)
     stages = {
         "windows": propose, "networks": tune, "raw": describe_raw, "describe": describe, "judge": judge, "folds": judge_folds,
-        "cross": judge_cross,
+        "cross": judge_cross, "ways": compare_ways,
         "mechanism": mechanism, "claims": measure_claims, "page": write_page,
     }  # fmt: skip
     for stage in arguments.stages:
@@ -165,7 +178,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("data", nargs="?", type=Path, default=ROOT.parent / "shared" / "data" / "voc2007")
-    stages = ("windows", "networks", "describe", "judge", "folds", "cross", "mechanism", "claims", "page")
+    stages = ("windows", "networks", "describe", "judge", "folds", "cross", "ways", "mechanism", "claims", "page")
     add("--stages", nargs="+", choices=(*stages, "raw"), default=stages)
     add("--settings", nargs="+", choices=[s.name for s in SETTINGS], default=[s.name for s in SETTINGS])
     add("--networks", nargs="+", choices=list(NETWORKS), help="to tune (those of the settings)")
@@ -177,6 +190,10 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--network-data", type=Path, help="photographs for the role of the network alone, in VOC's layout, split train")
     add("--max-exemplars", type=int, help="of a class, a random choice of its objects (all)")
+    add("--claims-exemplars", type=int, help="the same for tables 4 to 6 (all)")
+    add(
+        "--bends", nargs="+", type=float, default=BENDS, help="C of the exemplars that are blended, the default's first"
+    )
     add("--brief", action="store_true", help="the default without rules that its tables do not compare")
     add("--no-mirror", action="store_true", help="tables without mirror images, which the recipe mirror needs")
     add("--recipes", nargs="+", choices=list(RECIPES), default=list(RECIPES))
@@ -198,6 +215,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--device", default="auto")
     add("--title", default="Pascal VOC 2007", help="of the page")
     add("--note", default="", help="a sentence for the head of the page: machine, what was left out")
+    add("--prose", type=Path, help="a file of Markdown, written by hand, that follows the head of the page")
     add("--work", type=Path, default=ROOT / "build" / "voc")
     add("--output", type=Path, default=ROOT / "docs" / "results" / "voc2007.md")
     return parser
@@ -305,6 +323,20 @@ def judge_cross(arguments: argparse.Namespace) -> None:
     run_all(work, arguments)
 
 
+def compare_ways(arguments: argparse.Namespace) -> None:
+    work = [item for s in wanted(arguments) for name in classes_of(arguments) for item in ways_of(s, name, arguments)]
+    run_all(work, arguments)
+
+
+def ways_of(setting: Setting, name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Folds of the training images and val for blends, and the points of the curve."""
+    n = len(images_of(setting.exemplars, arguments))
+    values = [("blend", value) for value in (*range(N_FOLDS - 1), VAL)]
+    values += [("curve", min(value, n)) for value in PHOTOGRAPHS if value <= n or value == max(PHOTOGRAPHS)]
+    common = {"setting": setting, "recipe": "default", "class": name}
+    return [{**common, "kind": kind, "value": value} for kind, value in values]
+
+
 def mechanism(arguments: argparse.Namespace) -> None:
     """One thing changed at a time."""
     work = [
@@ -365,7 +397,7 @@ def run_pool(
 
 def training_of(item: dict[str, Any]) -> str:
     """Work with the same text shares a training."""
-    own = {"kind": item["kind"], "value": item["value"]} if item["kind"] in ("exemplars", "fold") else {}
+    own = {"kind": item["kind"], "value": item["value"]} if item["kind"] in ("exemplars", "fold", *WAYS) else {}
     return key_of({name: item[name] for name in ("setting", "recipe", "class")} | own)
 
 
@@ -379,9 +411,20 @@ def judge_class(items: Sequence[dict[str, Any]], arguments: argparse.Namespace) 
         return []
     began, first = time.perf_counter(), items[0]
     setting, name, recipe = first["setting"], first["class"], first["recipe"]
-    train, test = tables_of(first, arguments)
+    is_way = first["kind"] in WAYS
+    train, test = ways_tables(first, folds_of, arguments) if is_way else tables_of(first, arguments)
     if not len(train.objects(name)[0]) or not len(test.objects(name)[0]):
         return [{"key": key_of(item), "skipped": "no objects"} for item in items]
+    if is_way:
+        facts = judge_ways(first, train, test, options_of(recipe, arguments), N_RESAMPLES, arguments.bends)
+        common = {
+            "setting": setting.name,
+            "recipe": recipe,
+            "class": name,
+            "kind": first["kind"],
+            "value": first["value"],
+        }
+        return [{"key": key_of(first), **common, **facts, "seconds": time.perf_counter() - began}]
     trained = train_class(train, name, options_of(recipe, arguments).training)
     seconds = time.perf_counter() - began
     lines = []
@@ -442,10 +485,9 @@ def judged(
         found += judge_rules(test, name, trained.exemplars, plain, calibrator_of, options, rcnn, regressor=regressor)
     facts["rows"] = [row_of(test, one) for one in found]
     if kind == "cross":
-        facts["floor"] = {
-            name: accepted(test, trained, calibrators_on_demand(one, options)(FLOOR))
-            for name, one in (("plain", plain_scores), ("cross", scores))
-        }
+        facts["floors"] = floors_of(test, trained, {"plain": plain_scores, "cross": scores}, options)
+        at_95 = facts["floors"]["0.95"]
+        facts["floor"] = {key: [at_95[key][what] for what in SEARCHED] for key in at_95}
     if kind in ("judge", "cross"):
         facts["reliability"] = {one.rule: reliability(test, one) for one in found if "igmoid" in one.rule}
         if recipe != "paper":
@@ -459,17 +501,33 @@ def judged(
     return facts
 
 
-FLOOR = Rule("floor of 0.95", "joint", {**ACROSS, "calibration.shrink": None, "calibration.min_recall": 0.95})
+SEARCHED, LOWERED = ("as_searched", "as_searched_negatives"), ("lowered", "lowered_negatives")
 
 
-def accepted(test: TrainingWindows, trained: TrainedClass, calibrator: Any) -> list[float]:
-    """Shares of the positive and of the negative test windows that joint thresholds accept."""
+def floors_of(
+    test: TrainingWindows, trained: TrainedClass, scores: Mapping[str, CalibrationScores], options: DetectorOptions
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Shares of the positive and of the negative test windows that joint thresholds of each floor accept.
+
+    As they were searched, and lowered as far as images left out ask for.
+    """
     is_proposal = test.instance < 0
     positives = is_proposal & (test.overlap(trained.class_name, with_difficult=False) >= 0.5)
     negatives = is_proposal & (test.overlap(trained.class_name) <= 0.2)
     weights, biases = trained.exemplars.coef_, trained.exemplars.intercept_
-    raw = (score_windows(test.descriptors[np.flatnonzero(own)], weights, biases) for own in (positives, negatives))
-    return [float(any_accepts(scores, calibrator.thresholds_).mean()) for scores in raw]
+    raw = [score_windows(test.descriptors[np.flatnonzero(own)], weights, biases) for own in (positives, negatives)]
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for floor in FLOORS:
+        rule = Rule("floor", "joint", {**ACROSS, "calibration.shrink": 0.0, "calibration.min_recall": floor})
+        found[f"{floor:g}"] = {}
+        for key, one in scores.items():
+            calibrator: Any = calibrators_on_demand(one, options)(rule)
+            shares = {"left_out": calibrator.left_out_.recall, "shift": calibrator.left_out_.shift}
+            for names, shift in ((SEARCHED, 0.0), (LOWERED, calibrator.left_out_.shift)):
+                thresholds = calibrator.thresholds_ - np.float32(shift)
+                shares |= {name: float(any_accepts(s, thresholds).mean()) for name, s in zip(names, raw, strict=True)}
+            found[f"{floor:g}"][key] = shares
+    return found
 
 
 MASKED = ("joint + sigmoid", DEFAULT.name, moved([DEFAULT])[0].name, "none, mean of few")

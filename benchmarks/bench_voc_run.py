@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -40,6 +41,7 @@ FEW = {  # what changes for which setting, one thing at a time
     "negatives": (2_000, 20_000, 160_000, ALL_NEGATIVES),
 }  # fmt: skip
 FEWER: dict[str, tuple[Any, ...]] = FEW | {"floor": (0.95,), "negatives": (2_000, 160_000)}
+CURVE = ("bicycle", "bird", "car", "cat", "cow", "dog", "horse", "tvmonitor")  # against photographs
 COUNTS = (25, 50, 100, 200, 500)  # exemplars of a class
 PATIENCE = 300.0  # seconds for what has been begun in time
 VAL = "val"  # a command that needs its photographs
@@ -67,7 +69,11 @@ def main() -> None:
     arguments, own = parse_arguments()
     arguments.work.mkdir(parents=True, exist_ok=True)
     os.environ |= dict.fromkeys(THREADS, "1")
-    chosen = whole_chains() if own.whole else chains()
+    if own.network is not None:
+        for kept in (own.network, own.network.with_suffix(".json")):
+            if kept.exists():
+                shutil.copy(kept, arguments.work / f"{VOC_2012.network}{kept.suffix}")
+    chosen = whole_chains(own.network is not None) if own.whole else chains()
     threads = [threading.Thread(target=prepare, args=(chain, arguments, own), daemon=True) for chain in chosen]
     for thread in threads:
         thread.start()
@@ -86,13 +92,15 @@ def parse_arguments() -> tuple[Namespace, Namespace]:
     add("--cores", type=int, default=os.cpu_count(), help="classes measured at a time (all)")
     add("--wait-for", type=Path, help="a file that is there when the photographs of val are")
     add("--whole", action="store_true", help="the whole of VOC 2007, and a network tuned on photographs of VOC 2012")
+    add("--network", type=Path, help="one that is tuned on VOC 2012 already, as an earlier run left it")
     add("--sweep", nargs="+", default=SWEEP, help="classes of the mechanism")
+    add("--curve", nargs="+", default=CURVE, help="classes that are looked at against the number of photographs")
     own, others = parser.parse_known_args()
     others += ["--no-mirror", "--processes", str(own.cores)]
     own.words = others
     own.until = time.time() + own.seconds
     arguments = bench_voc.make_parser().parse_args(others)
-    arguments.until, arguments.sweep = own.until, own.sweep
+    arguments.until, arguments.sweep, arguments.curve = own.until, own.sweep, own.curve
     return arguments, own
 
 
@@ -126,15 +134,18 @@ def chains() -> list[list[Command]]:
     ]
 
 
-def whole_chains() -> list[list[Command]]:
+def whole_chains(has_network: bool) -> list[list[Command]]:
     """Photographs come one part after the other; `photographs_NAME` in the work folder says that a part is there."""
     train, val, made = "windows_train.npz", "windows_val.npz", f"{VOC_2012.network}.onnx"
+    there = {split: (f"windows_{split}.npz", f"photographs_{split}") for split in ("train", VAL)}
     described = tuple(f"raw/{VOC_2012.network}_crop_{split}.npy" for split in ("train", VAL))
+    tuning = [network(VOC_2012.network, "windows_network.npz", "photographs_network")]
     return [
-        [windows("train", "photographs_train"), windows(VAL, "photographs_val"), raw("train", POOLED, train),
-         raw(VAL, POOLED, val), tables(POOLED, needs=(train, val))],
-        [network(VOC_2012.network, "windows_network.npz", "photographs_network"), raw("train", VOC_2012, made, train)],
-        [raw(VAL, VOC_2012, made, val), tables(VOC_2012, needs=described), tables(HALF_VAL, needs=described)],
+        [windows("train", "photographs_train"), windows(VAL, "photographs_val"), raw("train", POOLED, *there["train"]),
+         raw(VAL, POOLED, *there[VAL]), tables(POOLED, needs=(train, val)), raw("train", HOGS, train), raw(VAL, HOGS, val),
+         tables(HOGS, needs=(train, val))],
+        [*([] if has_network else tuning), raw("train", VOC_2012, made, *there["train"])],
+        [raw(VAL, VOC_2012, made, *there[VAL]), tables(VOC_2012, needs=described), tables(HALF_VAL, needs=described)],
     ]  # fmt: skip
 
 
@@ -194,17 +205,34 @@ def plan(arguments: Namespace) -> Iterator[Task]:
 
 
 def whole_plan(arguments: Namespace) -> Iterator[Task]:
-    """The most wanted first; what has frozen descriptors is begun while the network is tuned."""
+    """The most wanted first; what has frozen descriptors is begun while the others are made."""
     classes = bench_voc.classes_of(arguments)
-    sweep = [name for name in classes if name in arguments.sweep]
+    sweep, curve = ([name for name in classes if name in wanted] for wanted in (arguments.sweep, arguments.curve))
     yield from claims(VOC_2012, SMALL, classes, arguments)
     yield from judged(VOC_2012, "default", classes, ("judge",))
-    yield from judged(VOC_2012, "paper", classes, ("judge", "coverage"))
-    yield from judged(HALF_VAL, "paper", sweep, ("judge", *FEWER), FEWER)
+    yield from claims(VOC_2012, FULL, classes, arguments)
     yield from fewer_exemplars(HALF_VAL, sweep, arguments)
-    yield from judged(POOLED, "default", classes, ("judge",))
+    yield from judged(HALF_VAL, "paper", sweep, ("judge",))
+    yield from ways(VOC_2012, "blend", classes, arguments)
     yield from judged(VOC_2012, "default", classes, ("cross",))
+    yield from judged(POOLED, "default", classes, ("judge",))
+    yield from ways(POOLED, "curve", curve, arguments)
+    yield from ways(VOC_2012, "curve", curve, arguments)
+    yield from judged(VOC_2012, "paper", classes, ("judge", "coverage"))
+    yield from claims(VOC_2012, HOG, classes[::-1], arguments)
+    yield from judged(POOLED, "default", classes, ("cross",))
+    yield from judged(HALF_VAL, "paper", sweep, tuple(FEWER), FEWER)
+    yield from judged(POOLED, "paper", sweep, ("judge",))
+    yield from ways(VOC_2012, "curve", classes, arguments)
     yield from claims(POOLED, SMALL, classes, arguments)
+
+
+def ways(setting: Setting, kind: str, classes: Sequence[str], arguments: Namespace) -> Iterator[Task]:
+    for name in classes:
+        for item in bench_voc.ways_of(setting, name, arguments):
+            if item["kind"] == kind:
+                title = f"{setting.name}, {kind} {item['value']}, {name}"
+                yield Task(title, (setting,), bench_voc.judge_class, ([item],))
 
 
 def claims(setting: Setting, stage: str, classes: Sequence[str], arguments: Namespace) -> Iterator[Task]:

@@ -9,6 +9,7 @@ import pytest
 
 from eesvm import InputError
 from eesvm.datasets.roles import PictureCodes, Roles, sentences, without_copies
+from eesvm.descriptors.backbones import untuned
 from eesvm.images import read_image, write_image
 from helpers.detector_scenes import scenes
 
@@ -108,6 +109,18 @@ def test_a_network_of_other_images_is_said_to_be_one():
     unknown = Roles(codes(scenes("train")))
     assert unknown.n_shared is None
     assert sentences(unknown.summary()) == ["The images that the network was tuned on, if any, are not known."]
+
+
+def test_what_no_images_have_tuned_is_said_to_be_as_it_comes():
+    own, others = codes(scenes("train")), codes(scenes("test"), "others")
+    assert sentences(Roles(own, untuned=untuned("cnn", "lite0")).summary()) == [
+        "The network is lite0 as it comes: trained to name the pictures of ImageNet, and tuned on no boxes."
+    ]
+    assert sentences(Roles(own, untuned=untuned("hog", "lite0")).summary()) == [
+        "Windows are described by HOG, which no images have tuned."
+    ]
+    assert untuned("cnn", "mine.onnx") is None
+    assert "tuned on 6 images of others" in sentences(Roles(own, others, untuned="lite0").summary())[0]
 
 
 def test_copies_of_earlier_images_are_left_out(tmp_path):

@@ -31,7 +31,7 @@ from eesvm.cli.stages import (
     report_profile,
     stage_bar,
 )
-from eesvm.datasets.roles import sentences
+from eesvm.datasets.roles import mean_separability, sentences
 from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector.class_calibration import JOINT, check_calibrators
 from eesvm.detector.class_training import has_few_negatives
@@ -128,8 +128,10 @@ def _report(
         joint = model.calibrators.get(JOINT)
         if isinstance(joint, JointCalibrator) and joint.result_.status in ("time_limit", "node_limit"):
             screen.note(how_to_go_on(model.class_name, joint.result_))
-    for sentence in sentences(detector.inputs_["roles"]) if "roles" in detector.inputs_ else ():
-        screen.note(sentence)
+    if "roles" in detector.inputs_:
+        shares = mean_separability(model.facts for model in detector.models_)
+        for sentence in sentences(detector.inputs_["roles"], shares):
+            screen.note(sentence)
     for name in detector.skipped_classes_:
         screen.note(f"the class {name} has no object to learn from and is left out")
     for model in detector.models_:

@@ -92,6 +92,7 @@ class Roles:
     exemplars: PictureCodes
     network: PictureCodes | None = None
     test: PictureCodes | None = None
+    untuned: str | None = None  # name of what describes windows, where no images have tuned it: "lite0", "hog"
 
     def check(self) -> None:
         """Refuse test images that the network was tuned on, or that are among the exemplars' and calibration's."""
@@ -116,6 +117,7 @@ class Roles:
             "network": None if self.network is None else {"source": self.network.source, "n_images": len(self.network)},
             "n_shared": self.n_shared,
             "test": None if self.test is None else {"source": self.test.source, "n_images": len(self.test)},
+            **({} if self.network is not None or self.untuned is None else {"untuned": self.untuned}),
         }
 
 
@@ -123,7 +125,14 @@ def sentences(summary: Mapping[str, Any], separability: Mapping[str, float] | No
     """What `Roles.summary` says, for people; `separability` has shares of negatives, see `separability_text`."""
     network, n_shared, n_own = summary["network"], summary["n_shared"], summary["n_exemplar_images"]
     lines = []
-    if network is None:
+    if network is None and summary.get("untuned") == "hog":
+        lines.append("Windows are described by HOG, which no images have tuned.")
+    elif network is None and summary.get("untuned"):
+        lines.append(
+            f"The network is {summary['untuned']} as it comes: trained to name the pictures of ImageNet, and tuned on "
+            "no boxes."
+        )
+    elif network is None:
         lines.append("The images that the network was tuned on, if any, are not known.")
     elif not n_shared:
         lines.append(
@@ -145,6 +154,12 @@ def sentences(summary: Mapping[str, Any], separability: Mapping[str, float] | No
             "(judged by content, not by name)."
         )
     return lines
+
+
+def mean_separability(facts: Iterable[Mapping[str, Any]]) -> dict[str, float] | None:
+    """Means over the classes whose facts have it; None where none has."""
+    known = [one["separability"] for one in facts if one.get("separability")]
+    return {name: float(np.mean([one[name] for one in known])) for name in ("own", "across")} if known else None
 
 
 def separability_text(shares: Mapping[str, float]) -> str:

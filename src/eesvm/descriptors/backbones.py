@@ -212,6 +212,20 @@ def tuned_images(source: str | os.PathLike[str]) -> PictureCodes | None:
     return PictureCodes.from_dict(content, path) if content else None
 
 
+def untuned(name: str, backbone: str | os.PathLike[str]) -> str | None:
+    """What describes windows, where no images have tuned it: a network as it comes, or HOG; None for all others.
+
+    Parameters
+    ----------
+    name : of the descriptor, "cnn" or "hog".
+    backbone : its network.
+    """
+    if name != "cnn":
+        return name
+    path = os.fspath(backbone)
+    return path if path in pretrained.PRETRAINED else None
+
+
 def choose_providers(device: str) -> list[Any]:
     """What onnxruntime is to compute with, first choice first."""
     available = optional_module("onnxruntime").get_available_providers()

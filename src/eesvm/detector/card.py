@@ -19,7 +19,7 @@ from eesvm._support.files import atomic_write
 from eesvm._support.tables import markdown_table
 from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.joint import JointCalibrator
-from eesvm.datasets.roles import sentences
+from eesvm.datasets.roles import mean_separability, sentences
 from eesvm.descriptors import PCA, Transformed
 from eesvm.descriptors.base import Descriptor
 from eesvm.detector.class_calibration import CHANGED, JOINT, STORED_AS
@@ -261,8 +261,7 @@ def _roles_text(inputs: Mapping[str, Any], classes: Sequence[Mapping[str, Any]])
     roles = inputs.get("roles")
     if not isinstance(roles, Mapping):
         return []
-    known = [entry["facts"]["separability"] for entry in classes if entry.get("facts", {}).get("separability")]
-    shares = {name: float(np.mean([one[name] for one in known])) for name in ("own", "across")} if known else None
+    shares = mean_separability(entry.get("facts", {}) for entry in classes)
     return ["## Which images had which role", "", " ".join(sentences(roles, shares)), ""]
 
 

@@ -14,7 +14,7 @@ from eesvm._support.run_folder import RunFolder
 from eesvm._support.validation import InputError, check_image_name
 from eesvm.datasets.fingerprint import fingerprint
 from eesvm.datasets.roles import PictureCodes, Roles
-from eesvm.descriptors.backbones import tuned_images
+from eesvm.descriptors.backbones import tuned_images, untuned
 from eesvm.detector.keys import TrainingKeys
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_descriptor import plain_descriptor
@@ -70,7 +70,7 @@ class TrainingInputs:
             return None
         judging = None if test is None else PictureCodes.of(test, test.name, self._counter("test images"))
         own = PictureCodes.of(self._dataset, self._dataset.name, self._counter("recognising images"))
-        roles = Roles(own, tuned_on, judging)
+        roles = Roles(own, tuned_on, judging, untuned(options.descriptor.name, options.descriptor.backbone))
         roles.check()
         return roles.summary()
 

@@ -124,9 +124,18 @@ def reading(results: Mapping[str, Sequence[RuleResult]]) -> str:
         f"How to read this: {SHARED!r} detects with an AP of {own:.1f}, {_beside(own, raw)} the same exemplars "
         f"uncalibrated ({raw:.1f}) and {_beside(own, single)} one SVM for the whole class ({single:.1f}), which cannot "
         f"say what a detection looks like. With a threshold and a sigmoid of its own for each exemplar, as in the "
-        f"paper, it would be {joint:.1f}: exemplars that were trained around a common direction are comparable as they "
-        "are, and what single ones learn from a few scenes is mostly chance. So their scales are drawn together as far "
-        "as scenes left out ask for it; the thresholds below, and the proof about them, are not changed by that."
+        f"paper, it would be {joint:.1f}{_why(own, joint)} Scales are drawn together as far as scenes left out ask for "
+        "it; the thresholds below, and the proof about them, are not changed by that."
+    )
+
+
+def _why(own: float, joint: float) -> str:
+    """Behind the figure of own scales: why they are worse, where they are."""
+    if round(joint, 1) >= round(own, 1):
+        return ": on these scenes exemplars could have kept scales of their own."
+    return (
+        ": exemplars that were trained around a common direction are comparable as they are, and what single ones "
+        "learn from a few scenes is mostly chance."
     )
 
 

@@ -21,9 +21,15 @@ from eesvm.structures import ImageRecord
 
 
 def check_roles(
-    splits: Splits, network: PictureCodes | None, progress: Callable[[int, int], object] | None = None
+    splits: Splits,
+    network: PictureCodes | None,
+    progress: Callable[[int, int], object] | None = None,
+    untuned: str | None = None,
 ) -> dict[str, Any] | None:
-    """Refuse test images among the others, in every split; None where there is nothing to say."""
+    """Refuse test images among the others, in every split; None where there is nothing to say.
+
+    `untuned` names what describes windows, where no images have tuned it.
+    """
     if splits.is_scenes:
         return None
     records = {record.image_id: record for one in splits.splits for part in (one.train, one.test) for record in part}
@@ -32,7 +38,7 @@ def check_roles(
     found = []
     for split in splits.splits:
         own, test = (_some(codes, rows, part) for part in (split.train, split.test))
-        roles = Roles(own, network, test)
+        roles = Roles(own, network, test, untuned)
         roles.check()
         found.append(roles.summary())
     return max(found, key=lambda summary: summary["n_shared"] or 0)

@@ -23,6 +23,7 @@ from eesvm._support.validation import InputError
 from eesvm.datasets.fingerprint import fingerprint
 from eesvm.datasets.roles import PictureCodes
 from eesvm.descriptors import DescriptorCache
+from eesvm.descriptors.backbones import untuned
 from eesvm.detector.class_training import NothingToLearnError
 from eesvm.detector.files import class_folder
 from eesvm.detector.training_descriptor import plain_descriptor
@@ -111,7 +112,9 @@ class Reproduction:
 
     def measure(self, command: Sequence[str] = ()) -> Measured:
         """All parts, read or measured."""
-        roles = check_roles(self.splits, self.network, partial(self._report, "recognising images"))
+        described = self.recipes[SMALL][0].options.descriptor
+        as_it_comes = untuned(described.name, described.backbone)
+        roles = check_roles(self.splits, self.network, partial(self._report, "recognising images"), as_it_comes)
         hashes = self._fingerprints()
         inputs = {"kind": files.KIND, "name": self.splits.name, "digest": digest(hashes), **self._sizes()}
         inputs |= {} if roles is None else {"roles": roles}
