@@ -46,7 +46,7 @@ _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth fi
 _CORE_AHEAD, _CORE_BEHIND = (1.0, 8.0), (0.05, 0.2)
 _CORE_FAR = 0.5  # of the loss: from there on the core does not wait for the root, whose shares rarely get as far
 _CORE_BETWEEN_BOXES = 0.5  # the most of it, where boxes are counted
-_CORE_PACE = 1.0  # numbers that ascents look at in the time in which the core looks at a word: a clock without a limit
+_CORE_PACE = 2.0  # numbers that ascents look at in the time in which the core looks at a word: a clock without a limit
 _CORE_WALKS, _CORE_WORDS = 0.1, 200.0  # of the core's time, for walkers; words for each number of a table, in its place
 _INEXACT = 1e-10  # of the loss: what is not worth looking for where weights are rounded
 
