@@ -314,7 +314,11 @@ def test_a_target_is_lowered_where_time_is_short(seed, monkeypatch):
     [
         ([], 100.0, None),
         ([(100, 1.0), (120, 4.0)], np.inf, None),  # no limit
-        ([(100, 1.0), (120, 4.0)], 100.0, 161),  # four times as long for every 20: 70 of 4 s is for 41 more
+        (
+            [(100, 1.0), (120, 4.0)],
+            100.0,
+            156,
+        ),  # four times as long for every 20: 50 s in place of 4 are enough for 36 more
         ([(100, 1.0), (120, 4.0)], 5.0, 121),  # not even the last one could be reached again
         ([(100, 4.0), (120, 1.0)], 100.0, None),  # no growth to go by
         ([(100, 0.0), (120, 1.0)], 100.0, None),

@@ -30,8 +30,8 @@ from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import Levels
 
 _NEARER = 0.25  # of what is left to the known loss: the next target
-_IN_TIME = 0.25  # of the seconds left for a target: when only so many are left, it is lowered
-_FOR_TARGET = 0.7  # of the seconds left: what the next target may take, by what the last two took
+_IN_TIME = 0.4  # of the seconds left for a target: when only so many are left, it is lowered
+_FOR_TARGET = 0.5  # of the seconds left: what the next target may take, by what the last two took
 _AT_ONCE = 0.004  # of the loss: what is left to the last target
 _GROWTH = 17.0  # nodes below grow by a factor e for every 1/17 of the target that is left to spend
 _BUDGET = 2e8  # words looked at in a part before it is split
