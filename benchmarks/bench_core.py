@@ -2,7 +2,8 @@
 
 `--together FOLDER` searches all dense tables at the same time instead, a process of `--threads` threads for each, and
 leaves a file of JSON in FOLDER for each, once when it has a result and again when that is verified. `--page FOLDER`
-lays these out, in another section of the page.
+lays these out, in another section of the page. `--alone FOLDER` lays out tables that had the machine to themselves, one
+after the other with `--only`.
 
 The exact search on dense tables, with the turns of the core and without them, one after the other in one process, each
 with the same limit; every certificate is verified. Writes benchmarks/results/core.md and core.png. Needs the score
@@ -21,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from _common import RESULTS, generated_problem, held_memory, machine, markdown
-from _core_page import TURNS, put_section, write_dense
+from _core_page import TURNS, TURNS_NOTE, put_section, write_alone, write_dense
 from _solver_runs import Table, warm_up
 from eesvm import CalibrationResult, solve, verify
 from eesvm.calibration.proofs import certified_bound, owners
@@ -54,6 +55,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=DENSE, default=list(DENSE), help="some of these")
     parser.add_argument("--threads", type=int, default=2, help="of each of these")
     parser.add_argument("--page", type=Path, metavar="FOLDER", help="lay out what --together left there")
+    parser.add_argument("--alone", type=Path, metavar="FOLDER", help="the same, where each table was searched alone")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -61,6 +63,9 @@ def main() -> None:
         return
     if options.page:
         write_dense(options.page, "python benchmarks/bench_core.py")
+        return
+    if options.alone:
+        write_alone(options.alone, "python benchmarks/bench_core.py")
         return
     warm_up("exact", 70_000)
     if options.together:
@@ -78,7 +83,7 @@ def main() -> None:
             histories[str(table), way] = result.history
             print(*rows[-1], sep=" | ", flush=True)
     page = f"`python benchmarks/bench_core.py --limit {options.limit:g}`, {machine()}. {__doc__.split(chr(10) * 2)[2].strip()}"
-    put_section(TURNS, f"{page}\n\n{markdown(HEADINGS, rows)}\n\n![loss and bound over time](core.png)")
+    put_section(TURNS, f"{page}\n\n{TURNS_NOTE}\n\n{markdown(HEADINGS, rows)}\n\n![loss and bound over time](core.png)")
     draw(histories, options.limit)
 
 
@@ -123,6 +128,7 @@ def search_one(name: str, options: argparse.Namespace) -> None:
         "history": [list(map(float, result.history[step])) for step in steps],
         "leaves": result.certificate.n_leaves,
         "shares": result.certificate.n_shares,
+        "searched": int(result.certificate.is_searched.sum()),
         "certificate_bytes": sum(
             value.nbytes for value in vars(result.certificate).values() if isinstance(value, np.ndarray)
         ),

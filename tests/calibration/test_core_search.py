@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
-from eesvm import CalibrationProblem, InputError, solve, verify
+from eesvm import CalibrationProblem, InputError, load_certificate, save_certificate, solve, verify
 from eesvm._support.threads import Workers, workers
 from eesvm.calibration import ranks
+from eesvm.calibration.certificate import SEARCHED
 from eesvm.calibration.proofs import certified_bound as checker
-from eesvm.calibration.proofs import owners
+from eesvm.calibration.proofs import hard, owners
 from eesvm.calibration.ranks import FORBIDDEN, rank
 from eesvm.calibration.search import branching, core_search
 from eesvm.calibration.search import core_kernels as kernels
@@ -123,6 +124,130 @@ def test_negatives_of_no_weight_do_not_count(monkeypatch):
         assert checker.certified_bound(problem, certificate_of(search, problem, ranked)) == loss
 
 
+@pytest.mark.parametrize("n_told", [0, 30, 100])
+@pytest.mark.parametrize("seed", range(4))
+def test_parts_that_are_not_told_are_searched_by_the_checker(seed, n_told, monkeypatch):
+    monkeypatch.setattr(core_search, "_BUDGET", 40.0)
+    problem = random_problem(seed, forbidden=0.2 * (seed % 2))
+    told, loss, ranked = searched(problem, Workers(1))
+    whole = certificate_of(told, problem, ranked)
+    assert not whole.is_searched.any()
+    monkeypatch.setattr(core_search, "_TOLD", n_told)
+    untold, same_loss, ranked = searched(problem, Workers(1))
+    certificate = certificate_of(untold, problem, ranked)
+    assert untold.bound == same_loss == loss
+    assert certificate.is_searched.any()
+    assert certificate.n_nodes < whole.n_nodes
+    for way in WAYS_OF_SEARCHING:
+        search_by(way, monkeypatch)
+        assert checker.certified_bound(problem, certificate) == loss
+        fewer = replace(certificate, hard=certificate.hard[1:])  # what they cost alone
+        assert checker.certified_bound(problem, fewer) <= loss
+        nothing = certificate.without_searched()  # what is paid
+        assert checker.certified_bound(problem, nothing) < loss
+
+
+WAYS_OF_SEARCHING = {"compiled": 2**31, "by numpy": 0}  # bytes that the compiled one may take
+
+
+def search_by(way, monkeypatch):
+    monkeypatch.setattr(hard, "_MOST_BYTES", WAYS_OF_SEARCHING[way])
+
+
+@pytest.mark.parametrize("seed", range(many(60)))
+def test_a_searched_leaf_proves_what_its_hard_positives_cost(seed, monkeypatch):
+    """Any tree, any list: the least over the leaves of what brute force finds, never more than the optimum."""
+    rng = np.random.default_rng(seed)
+    scale = (1.0, 1e-300, 2e307)[seed % 3]
+    problem = random_problem(seed, 4, 6, 9, forbidden=0.2 * (seed % 2), scale=scale)
+    search, loss, ranked = searched(problem, Workers(1))
+    certificate = certificate_of(search, problem, ranked)
+    for n_splits, is_deep in ((0, False), (5, False), (12, True)):
+        positives = np.sort(rng.permutation(6)[: rng.integers(1, 7)]).astype(np.int32)
+        tree = random_tree(certificate, problem, n_splits, is_deep, rng)
+        is_leaf = tree.split_exemplar < 0
+        some = is_leaf & (rng.random(len(is_leaf)) < 0.7)
+        shares_of = np.where(some, np.int32(SEARCHED), tree.shares_of)
+        for cutoff in (certificate.cutoff, np.inf):
+            changed = replace(tree, shares_of=shares_of, hard=positives, cutoff=cutoff)
+            found = []
+            for way in WAYS_OF_SEARCHING:
+                search_by(way, monkeypatch)
+                found.append(checker.certified_bound(problem, changed))
+            assert found[0] == found[1] <= loss
+    alone = CalibrationProblem(
+        problem.positive_scores[positives],
+        problem.negative_scores,
+        forbidden=None if problem.forbidden is None else problem.forbidden[positives],
+    )
+    root = random_tree(certificate, problem, 0, False, rng)
+    root = replace(
+        root,
+        shares_of=np.array([SEARCHED], dtype=np.int32),
+        hard=positives,
+        cutoff=np.inf,
+        ceiling=np.full(4, -np.inf),
+    )
+    for way in WAYS_OF_SEARCHING:
+        search_by(way, monkeypatch)
+        assert checker.certified_bound(problem, root) == reference.brute_force(alone)
+
+
+@pytest.mark.parametrize("way", ["compiled", "by numpy"])
+def test_a_leaf_that_takes_too_long_proves_what_is_paid(way, monkeypatch):
+    monkeypatch.setattr(core_search, "_BUDGET", 40.0)
+    monkeypatch.setattr(core_search, "_TOLD", 0)
+    problem = random_problem(1)
+    search, loss, ranked = searched(problem, Workers(1))
+    certificate = certificate_of(search, problem, ranked)
+    search_by(way, monkeypatch)
+    monkeypatch.setattr(hard, "_MOST_WORDS", 30.0)
+    monkeypatch.setattr(hard, "_MOST_NODES", 1)
+    assert checker.certified_bound(problem, certificate) < loss
+
+
+def test_weights_that_differ_are_searched_by_numpy():
+    plain = random_problem(2, 4, 6, 9)
+    weights = np.random.default_rng(2).integers(1, 5, 9).astype(float)
+    problem = CalibrationProblem(
+        plain.positive_scores, plain.negative_scores, forbidden=plain.forbidden, negative_weights=weights
+    )
+    search, _, ranked = searched(plain, Workers(1))
+    certificate = replace(
+        random_tree(certificate_of(search, plain, ranked), plain, 0, False, np.random.default_rng(0)),
+        shares_of=np.array([SEARCHED], dtype=np.int32),
+        hard=np.arange(6, dtype=np.int32),
+        cutoff=np.inf,
+        ceiling=np.full(4, -np.inf),
+    )
+    assert checker.certified_bound(problem, certificate) == reference.brute_force(problem)
+
+
+@pytest.mark.parametrize(
+    ("hard_positives", "message"),
+    [([], "must name"), ([3, 3], "ascend"), ([-1, 3], ">= 0"), ([3, 60], "< 60")],
+)
+def test_a_list_of_hard_positives_is_checked(hard_positives, message, monkeypatch):
+    monkeypatch.setattr(core_search, "_BUDGET", 40.0)
+    monkeypatch.setattr(core_search, "_TOLD", 0)
+    problem = random_problem(0)
+    search, _, ranked = searched(problem, Workers(1))
+    certificate = replace(certificate_of(search, problem, ranked), hard=np.array(hard_positives, dtype=np.int32))
+    with pytest.raises(InputError, match=message):
+        checker.certified_bound(problem, certificate)
+
+
+def test_searched_leaves_survive_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(core_search, "_BUDGET", 40.0)
+    monkeypatch.setattr(core_search, "_TOLD", 0)
+    problem = random_problem(0)
+    search, loss, ranked = searched(problem, Workers(1))
+    save_certificate(tmp_path / "certificate.npz", certificate_of(search, problem, ranked))
+    certificate = load_certificate(tmp_path / "certificate.npz")
+    assert certificate.is_searched.any()
+    assert checker.certified_bound(problem, certificate) == loss
+
+
 @pytest.mark.parametrize("n_events", [6, 9, 14, 31, 70])
 def test_a_full_story_splits_a_part(n_events, monkeypatch):
     problem = random_problem(6)
@@ -182,6 +307,25 @@ def test_a_target_is_lowered_where_time_is_short(seed, monkeypatch):
             assert search.bound <= checker.certified_bound(problem, certificate_of(search, problem, ranked)) <= loss
     assert bounds[-1] == loss  # time is always short, but never over
     assert any(reached < first_targets[before] for before, reached in pairwise(bounds))
+
+
+@pytest.mark.parametrize(
+    ("took", "left", "target"),
+    [
+        ([], 100.0, None),
+        ([(100, 1.0), (120, 4.0)], np.inf, None),  # no limit
+        # Four times as long for every 20: 50 s in place of 4 are enough for 36 more.
+        ([(100, 1.0), (120, 4.0)], 100.0, 156),
+        ([(100, 1.0), (120, 4.0)], 5.0, 121),  # not even the last one could be reached again
+        ([(100, 4.0), (120, 1.0)], 100.0, None),  # no growth to go by
+        ([(100, 0.0), (120, 1.0)], 100.0, None),
+    ],
+)
+def test_the_next_target_is_one_that_can_be_reached_in_time(took, left, target):
+    ranked = rank(random_problem(0))
+    search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1), lambda: False, lambda: left)
+    search.took, search.began_at, search.bound = took, left, 120
+    assert search._in_time() == (2**62 if target is None else target)
 
 
 @pytest.mark.parametrize("seed", few(range(4)))
@@ -353,6 +497,17 @@ def test_the_exact_search_turns_to_the_core(monkeypatch):
     assert result.statistics["core_bound"] == result.loss == result.lower_bound
     assert result.status == "optimal"
     assert result.certificate.n_shares == 0
+    assert verify(problem, result).is_valid
+
+
+def test_with_a_limit_in_seconds_time_is_shared_out_by_the_clock(monkeypatch):
+    for name in ("_PLAIN_WORK", "_EARLY_WORK"):
+        monkeypatch.setattr(branching, name, 0 if name == "_PLAIN_WORK" else 1e18)
+    monkeypatch.setattr(branching, "_CORE_PACE", 1e300)  # by work the core would have one turn
+    monkeypatch.setattr(branching, "_CORE_BEHIND", (1e9, 1e9))
+    problem = random_problem(3, 15, 80, 200)
+    result = solve(problem, time_limit=3600)
+    assert result.statistics["core_bound"] == result.loss == result.lower_bound
     assert verify(problem, result).is_valid
 
 

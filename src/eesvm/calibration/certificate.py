@@ -8,7 +8,7 @@ its bound does not exceed the optimum.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,9 @@ _DTYPES: dict[str, tuple[str, ...]] = {
     "share_negative": ("int32",),
     "share_amount": ("int64", "uint32"),
     "price": ("float64",),
+    "hard": ("int32",),
 }
+SEARCHED = -(2**31)  # in `shares_of`: the leaf is left to the checker, who searches it
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +49,9 @@ class Certificate:
     split_score: NDArray[np.float64]  # (M,) a value of the dtype of the scores; of no meaning at a leaf
     open_child: NDArray[np.int32]  # (M,) -1 at a leaf
     shut_child: NDArray[np.int32]  # (M,) -1 at a leaf
-    shares_of: NDArray[np.int32]  # (M,) at a leaf the set of shares it uses, -1: none, -2 - p: all for p; else -1
+    shares_of: NDArray[
+        np.int32
+    ]  # (M,) at a leaf the set of shares it uses, -1: none, -2 - p: all for p, SEARCHED; else -1
     set_start: NDArray[np.int64]  # (K + 1,) set k is the rows set_start[k] to set_start[k + 1]
     share_positive: NDArray[np.int32]  # (R,) the positive of each row, ascending within a set
     row_start: NDArray[np.int64]  # (R + 1,) row r is the shares row_start[r] to row_start[r + 1]
@@ -57,6 +61,9 @@ class Certificate:
     quantum: float  # a power of two
     detector_price: float = 0.0  # added to the cost of every exemplar in use, where their number is limited
     weight_cap: float = math.inf  # negatives that weigh more count as this much
+    hard: NDArray[np.int32] = field(  # (H,) positives, ascending, whose coverage is searched at leaves that say so
+        default_factory=lambda: np.empty(0, dtype=np.int32)
+    )
 
     @property
     def n_nodes(self) -> int:
@@ -72,6 +79,17 @@ class Certificate:
     def n_shares(self) -> int:
         """Shares of negatives in all sets together."""
         return len(self.share_negative)
+
+    @property
+    def is_searched(self) -> NDArray[np.bool_]:
+        """(M,) the leaves that are left to the checker."""
+        return np.asarray(self.shares_of == SEARCHED)
+
+    def without_searched(self) -> Certificate:
+        """The same, but that leaves which are left to the checker prove no more than what is paid there."""
+        if not self.is_searched.any():
+            return self
+        return replace(self, shares_of=np.where(self.is_searched, np.int32(-1), self.shares_of))
 
     def check(self, problem: CalibrationProblem | None = None) -> None:
         """Raise an `InputError` where the arrays do not make up a certificate, or not one for `problem`.
@@ -126,6 +144,8 @@ class Certificate:
         is_inner = self.split_exemplar >= 0
         _check_range(self.split_exemplar, "split_exemplar", -1, None)
         _check_range(self.shares_of, "shares_of", None, len(self.price))
+        if len(self.hard) == 0 and self.is_searched.any():
+            raise InputError("`hard` must name positives where leaves are left to the checker")
         if (self.shares_of[is_inner] != -1).any():
             raise InputError("`shares_of` must be -1 at a node that is not a leaf")
         parents = np.flatnonzero(is_inner)
@@ -148,6 +168,9 @@ class Certificate:
                 raise InputError(f"`{name}` must rise from 0 to {end}")
         _check_range(self.share_positive, "share_positive", 0, None)
         _check_range(self.share_negative, "share_negative", 0, None)
+        _check_range(self.hard, "hard", 0, None)
+        if (self.hard[1:] <= self.hard[:-1]).any():
+            raise InputError("`hard` must ascend")
         _check_ascending(self.share_positive, self.set_start, "share_positive", "set")
         _check_ascending(self.share_negative, self.row_start, "share_negative", "row")
         if (self.share_amount < 0).any():
@@ -157,7 +180,8 @@ class Certificate:
         if len(self.ceiling) != problem.n_exemplars:
             raise InputError(f"`ceiling` must have {problem.n_exemplars} entries, got {len(self.ceiling)}")
         _check_range(self.split_exemplar, "split_exemplar", -1, problem.n_exemplars)
-        _check_range(self.shares_of, "shares_of", -1 - problem.n_positives, len(self.price))
+        _check_range(self.shares_of[~self.is_searched], "shares_of", -1 - problem.n_positives, len(self.price))
+        _check_range(self.hard, "hard", 0, problem.n_positives)
         _check_range(self.share_positive, "share_positive", 0, problem.n_positives)
         _check_range(self.share_negative, "share_negative", 0, problem.n_negatives)
         dtype = problem.negative_scores.dtype

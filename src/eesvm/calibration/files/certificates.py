@@ -24,7 +24,11 @@ FORMAT_VERSION = 1
 _VERSION_NAME = "certificate_format"
 _NAMES = tuple(field.name for field in fields(Certificate))
 _SCALARS = ("min_recall", "cutoff", "quantum", "detector_price", "weight_cap")
-_DEFAULTS = {"detector_price": np.array(0.0), "weight_cap": np.array(np.inf)}  # of files from before there were any
+_DEFAULTS: dict[str, NDArray[Any]] = {  # of files from before there were any
+    "detector_price": np.array(0.0),
+    "weight_cap": np.array(np.inf),
+    "hard": np.empty(0, dtype=np.int32),
+}
 
 
 def save_certificate(path: str | os.PathLike[str], certificate: Certificate) -> None:

@@ -27,7 +27,9 @@ over the positives that somebody may cover; the others are left out in any case,
 
 Shares are kept in sets that many leaves may use. A leaf can also do without one: it gives nothing to anybody and proves
 w(paid), or it gives the whole weight of every negative to one positive p. Then v_p is the least that covering p costs,
-and all other v_q are 0. A leaf without a set has no price: where something may be left out, it proves w(paid) only.
+and all other v_q are 0. Or it is left to the checker, with a list of hard positives for all such leaves: it proves the
+least that covering all of these costs, which is searched for (`hard`). A leaf without a set has no price: where
+something may be left out, it proves w(paid) only.
 
 A pair with s_k(p) <= ceiling[k] is ignored although a solution may use it. Such a solution accepts every negative with
 s_k(n) >= ceiling[k], since s_k(n) >= s_k(p) then. The certificate proves the least of its leaves, its `cutoff` and what
@@ -53,6 +55,7 @@ from eesvm._support.validation import InputError, check_number, row_blocks
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.detector_costs import costs_as_negatives, weights_without_price
 from eesvm.calibration.problem import CalibrationProblem
+from eesvm.calibration.proofs.hard import least_searched
 from eesvm.calibration.proofs.owners import counted_weight, least_owned
 from eesvm.calibration.proofs.walk import Paid, ProofTree, Root, Shares, Values
 from eesvm.calibration.units import common_unit, quantum_of
@@ -75,10 +78,15 @@ def certified_bound(problem: CalibrationProblem, certificate: Certificate, max_d
     weights = in_quanta(problem.negative_weights, certificate)
     bound = math.inf if cutoff == math.inf else Fraction(cutoff) / Fraction(quantum)
     bound = min(bound, ceiling_cost(problem, certificate, weights))
+    left_to_us, certificate = certificate, certificate.without_searched()
     root, tree = Root(problem, certificate, weights), ProofTree(certificate)
     paid = Paid(root)
     leaves = np.flatnonzero(certificate.split_exemplar < 0)
     if max_detectors is None and certificate.detector_price == 0 and problem.spare_budget(certificate.min_recall) == 0:
+        is_searched = left_to_us.is_searched[leaves]
+        if is_searched.any():
+            bound = min(bound, least_searched(root, certificate, tree, leaves[is_searched].tolist(), bound))
+            leaves = leaves[~is_searched]
         leaves, owned = _without_owned(root, certificate, tree, leaves)
         bound = min(bound, owned)
     paid_at: dict[int, int] = {}

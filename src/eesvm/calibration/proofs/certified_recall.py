@@ -56,6 +56,7 @@ def certified_left_out(
     """
     plain, problem = problem, priced(problem, certificate, max_detectors)
     certificate.check(problem)
+    certificate = certificate.without_searched()
     quantum = float(certificate.quantum)
     weights = in_quanta(problem.negative_weights, certificate)
     without_price = quanta_without_price(plain, certificate)

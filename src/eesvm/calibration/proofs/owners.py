@@ -45,14 +45,14 @@ def least_owned(root: Root, certificate: Certificate, tree: ProofTree, leaves: S
         if found is not None:
             return found
     owner = {leaf: -2 - int(certificate.shares_of[leaf]) for leaf in leaves}
-    bits_of = _Bits(root)
+    bits_of = SetsOfNegatives(root)
     owners = sorted(set(owner.values()))
     at_a_time = max(1, _KEPT_BYTES // max(1, bits_of.bytes_of_positive))
     least = math.inf
     for start in range(0, len(owners), at_a_time):
         some = set(owners[start : start + at_a_time])
         tables = {p: bits_of.positive(p) for p in some}
-        way = _Way(root, certificate, bits_of)
+        way = Way(root, certificate, bits_of)
         for leaf in tree.walk([leaf for leaf in leaves if owner[leaf] in some], way):
             least = min(least, way.bound(owner[leaf], tables[owner[leaf]], weight))
     return least
@@ -60,7 +60,7 @@ def least_owned(root: Root, certificate: Certificate, tree: ProofTree, leaves: S
 
 def _least_compiled(root: Root, certificate: Certificate, leaves: NDArray[np.intp], weight: float) -> float | None:
     """The same by a compiled walk; None where it would need much memory."""
-    problem, bits_of = root.problem, _Bits(root)
+    problem, bits_of = root.problem, SetsOfNegatives(root)
     owner_of = -2 - certificate.shares_of[leaves].astype(np.intp)
     owners, row_of = np.unique(owner_of, return_inverse=True)
     is_split = certificate.split_exemplar >= 0
@@ -110,7 +110,7 @@ def _least_compiled(root: Root, certificate: Certificate, leaves: NDArray[np.int
     return int(root.weights[root.is_paid].sum()) + weight * float(least)
 
 
-class _Bits:
+class SetsOfNegatives:
     """Sets of negatives that are not paid at the root and weigh something, a bit each."""
 
     def __init__(self, root: Root) -> None:
@@ -141,10 +141,10 @@ class _Bits:
         return self._splits[key]
 
 
-class _Way:
+class Way:
     """What is paid, opened and shut on the way to a leaf."""
 
-    def __init__(self, root: Root, certificate: Certificate, bits_of: _Bits) -> None:
+    def __init__(self, root: Root, certificate: Certificate, bits_of: SetsOfNegatives) -> None:
         problem = root.problem
         self.root, self.bits_of = root, bits_of
         self.paid = np.zeros(bits_of.n_words, dtype=np.uint64)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import time
 from fractions import Fraction
 from typing import Any
 
@@ -41,10 +42,12 @@ _PLAIN_WORK = 1e8  # numbers looked at in a search without shares: a problem tha
 _EARLY_WORK = 1e7  # numbers that the ascent looks at before its box is searched for the first time, then twice as many
 _EARLY_DIVES = 1.0, 0.2  # of what the ascent has looked at: what a search of the root, of other boxes, may look at
 _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth first; adapts to what succeeds
-# Work of the core for each of other work, where it proves more and where less: while the root climbs, and later.
+# Time of the core for each second of other work, where it proves more and where less: while the root climbs, and later.
 _CORE_AHEAD, _CORE_BEHIND = (1.0, 8.0), (0.05, 0.2)
+_CORE_FAR = 0.5  # of the loss: from there on the core does not wait for the root, whose shares rarely get as far
 _CORE_BETWEEN_BOXES = 0.5  # the most of it, where boxes are counted
-_CORE_PACE = 2.0  # numbers that ascents look at in the time in which the core looks at a word
+_CORE_PACE = 2.0  # numbers that ascents look at in the time in which the core looks at a word: a clock without a limit
+_CORE_WALKS, _CORE_WORDS = 0.1, 200.0  # of the core's time, for walkers; words for each number of a table, in its place
 _INEXACT = 1e-10  # of the loss: what is not worth looking for where weights are rounded
 
 
@@ -75,6 +78,9 @@ class ExactSearch:
         self.n_idle = 0
         self.by_core = by_core and self.must_cover_all and ranked.prices.dtype == np.uint8
         self.core: CoreSearch | None = None
+        self.walk_at = 0.0  # work of the core after which walkers move again
+        self.began = time.perf_counter()
+        self.core_seconds, self.walk_seconds = 0.0, 0.0  # how long the core has worked, and walkers between its steps
         self.work = 0.0  # numbers that ascents and dives have looked at
         self.n_taken = 0  # boxes that are done with: what the node limit counts
 
@@ -296,19 +302,36 @@ class ExactSearch:
         core = self.core
         while core is not None and not core.is_over and self._status() is None:
             is_ahead = core.bound > self.proof.bound()
-            share = (_CORE_AHEAD if is_ahead else _CORE_BEHIND)[not is_root]
-            if (
-                self.run.node_limit is not None
-            ):  # which counts boxes, and stands for a time that does not depend on clocks
+            is_early = is_root and not (is_ahead and core.bound > _CORE_FAR * self.loss)
+            share = (_CORE_AHEAD if is_ahead else _CORE_BEHIND)[not is_early]
+            # A limit on boxes stands for a time that does not depend on clocks.
+            if self.run.node_limit is not None:
                 share = min(share, _CORE_BETWEEN_BOXES)
-            if _CORE_PACE * core.work >= share * self.work:
+            by_clock = self.run.node_limit is None and math.isfinite(self.run.seconds_left())
+            if not by_clock:
+                core_time, other_time = _CORE_PACE * core.work, self.work
+            else:
+                core_time, other_time = self.core_seconds, time.perf_counter() - self.began - self.core_seconds
+            if core_time >= share * other_time:
                 break
+            began = time.perf_counter()
             levels = core.step(self.loss)
+            self.core_seconds += time.perf_counter() - began
             if levels is not None:
                 self._adopt(levels)
             if is_ahead:
-                self._walk(_FEW_MOVES)
+                self._walk_beside(core, by_clock)
             self._record()
+
+    def _walk_beside(self, core: CoreSearch, by_clock: bool) -> None:
+        """Let walkers have their part of the time that the core has had."""
+        if not by_clock and core.work >= self.walk_at:
+            self._walk(_FEW_MOVES)
+            self.walk_at = core.work + _CORE_WORDS * self.ranked.order.size
+        while by_clock and self.walk_seconds < _CORE_WALKS * self.core_seconds and self._status() is None:
+            began = time.perf_counter()
+            self._walk(_FEW_MOVES)
+            self.walk_seconds += time.perf_counter() - began
 
     def _shares_of(self, owner: int) -> Shares:
         """All prices that may matter to one positive, given to it."""

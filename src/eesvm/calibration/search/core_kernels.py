@@ -22,16 +22,18 @@ from numba import types
 from numba.extending import intrinsic
 
 from eesvm._support.compile import inner, kernel
-from eesvm._support.sorting import copy_into, put_in_order, stable_order
+from eesvm._support.sorting import copy_into
 
 FINISHED, OUT_OF_BUDGET, COVERED = 0, 1, 2
+UNTOLD = 0xFFFF  # an event
 _STRIDE = 64  # words counted between two looks at the limit
 _CANDIDATES = 10  # positives that are weighed at a node
 
 # The core: bits of B_j(p) and how many there are, 0 where j can not cover p. (K, E, W) (K, E)
 Core = namedtuple("Core", "bits reach")
-# What is known on the way down, a row for each depth. (D, W) (D, E) (D, K) (D, K) (D, K, E) (D,)
-Frames = namedtuple("Frames", "free highest is_covered rating is_alive paid")
+# What is known on the way down, a row for each depth; the first n_alive exemplars of `alive` may be affordable.
+# (D, W) (D, E) (D, K) (D, K) (D, K) (D, K, E) (D,)
+Frames = namedtuple("Frames", "free highest is_covered rating n_alive alive paid")
 
 
 @intrinsic
@@ -96,27 +98,27 @@ def _count_all(bits: Any, free: Any) -> Any:
 
 
 @inner()
-def _weigh(core: Any, frames: Any, depth: Any, p: Any, target: Any, scale: Any, cost: Any) -> Any:
-    """cost[j] of the exemplars that p can afford: (the least, how many, their sum of exp(-scale * cost))."""
+def _weigh(core: Any, frames: Any, depth: Any, p: Any, target: Any, worth: Any, cost: Any) -> Any:
+    """cost[k] of the k-th exemplar that p can afford, others are dropped: (the least, how many, their sum of worth)."""
     most = target - frames.paid[depth]
-    free, highest, is_alive = frames.free[depth], frames.highest[depth], frames.is_alive[depth, p]
+    free, highest, alive = frames.free[depth], frames.highest[depth], frames.alive[depth, p]
     least, n_alive, total = most, 0, 0.0
-    for j in range(len(highest)):
-        if not is_alive[j]:
+    for k in range(frames.n_alive[depth, p]):
+        j = alive[k]
+        if core.reach[p, j] > highest[j]:
             continue
-        cost[j] = most
-        if core.reach[p, j] <= highest[j]:
-            cost[j] = _count(core.bits[p, j], free, most)
-        if cost[j] >= most:
-            is_alive[j] = False
+        n = _count(core.bits[p, j], free, most)
+        if n >= most:
             continue
-        least, n_alive = min(least, cost[j]), n_alive + 1
-        total += np.exp(-scale * cost[j])
+        alive[n_alive], cost[n_alive] = j, n
+        least, n_alive = min(least, n), n_alive + 1
+        total += worth[n]
+    frames.n_alive[depth, p] = n_alive
     return least, n_alive, total
 
 
 @inner()
-def _choose(core: Any, frames: Any, depth: Any, target: Any, scale: Any, seen: Any, cost: Any, costs: Any) -> Any:
+def _choose(core: Any, frames: Any, depth: Any, target: Any, worth: Any, seen: Any, cost: Any, costs: Any) -> Any:
     """(the positive to branch on, -1 where all are covered; exemplars that it can afford; words looked at).
 
     `costs` receives what they cost.
@@ -134,8 +136,8 @@ def _choose(core: Any, frames: Any, depth: Any, target: Any, scale: Any, seen: A
         if p < 0:
             break
         seen[p] = True
-        least, n_alive, total = _weigh(core, frames, depth, p, target, scale, cost)
-        work += n_alive * n_words
+        work += frames.n_alive[depth, p] * n_words
+        least, n_alive, total = _weigh(core, frames, depth, p, target, worth, cost)
         frames.rating[depth, p] = total
         if n_alive == 0:
             return p, 0, work
@@ -145,22 +147,22 @@ def _choose(core: Any, frames: Any, depth: Any, target: Any, scale: Any, seen: A
         n_seen += 1
         if best < 0 or total < best_total:
             best, best_n, best_total = p, n_alive, total
-            copy_into(costs, cost)
+            for k in range(n_alive):
+                costs[k] = cost[k]
         if n_alive == 1:
             break
     return best, best_n, work
 
 
 @inner()
-def _children(is_alive: Any, costs: Any, child: Any) -> None:
-    """The exemplars that are alive, cheapest first."""
-    n = 0
-    key = np.empty(len(costs), dtype=np.int64)
-    for j in range(len(costs)):
-        if is_alive[j]:
-            child[n], key[n] = j, costs[j]
-            n += 1
-    put_in_order(child, stable_order(key[:n]))
+def _sort_children(child: Any, costs: Any, n: Any) -> None:
+    """The cheapest of the first n exemplars first, equal ones in the order in which they are."""
+    for k in range(1, n):
+        j, cost, at = child[k], costs[k], k
+        while at > 0 and costs[at - 1] > cost:
+            child[at], costs[at] = child[at - 1], costs[at - 1]
+            at -= 1
+        child[at], costs[at] = j, cost
 
 
 @inner()
@@ -175,7 +177,10 @@ def _go_down(core: Any, frames: Any, depth: Any, p: Any, j: Any, cost: Any) -> N
         is_covered = frames.is_covered[depth, q] or 0 < core.reach[q, j] <= core.reach[p, j]
         frames.is_covered[depth + 1, q] = is_covered
         if not is_covered:
-            copy_into(frames.is_alive[depth + 1, q], frames.is_alive[depth, q])
+            n_alive = frames.n_alive[depth, q]
+            frames.n_alive[depth + 1, q] = n_alive
+            for k in range(n_alive):
+                frames.alive[depth + 1, q, k] = frames.alive[depth, q, k]
     frames.paid[depth + 1] = frames.paid[depth] + cost
 
 
@@ -185,20 +190,25 @@ def _enter_root(core: Any, frames: Any, lowest: Any, highest: Any) -> None:
     copy_into(frames.highest[0], highest)
     for q in range(len(core.reach)):
         frames.is_covered[0, q], frames.rating[0, q] = False, -1.0
+        n_alive = 0
         for j in range(len(lowest)):
             reach = core.reach[q, j]
-            frames.is_alive[0, q, j] = 0 < reach <= highest[j]
+            if 0 < reach <= highest[j]:
+                frames.alive[0, q, n_alive] = j
+                n_alive += 1
             if 0 < reach <= lowest[j]:
                 frames.is_covered[0, q] = True
+        frames.n_alive[0, q] = n_alive
 
 
 @kernel()
 def search(
-    core: Any, frames: Any, lowest: Any, highest: Any, target: Any, scale: Any, budget: Any, story: Any, first: Any
+    core: Any, frames: Any, lowest: Any, highest: Any, target: Any, worth: Any, budget: Any, story: Any, first: Any
 ) -> Any:
     """Show that no levels in a box cover the core for less than `target`: (outcome, depth, nodes, events, words).
 
-    The first frame holds the free bits and what is paid. `story` (n,) tells what was done, as `unfold` reads it. The
+    The first frame holds the free bits and what is paid; worth[c] (target,) is exp(-scale * c). `story` (n,) tells what
+    was done, as `unfold` reads it. The
     search ends early where it has looked at more than `budget` words or the story is full, and where the core is
     covered for less: frame `depth` has the bits then. `first` (E + 1,) receives the exemplars of the positive that was
     chosen first, -1 after the last, and behind them the positive itself.
@@ -216,13 +226,14 @@ def search(
             n_nodes += 1
             if work > budget or n_events + depth + 2 > len(story):  # every node above may end without another look
                 return OUT_OF_BUDGET, depth, n_nodes, n_events, work
-            p, n, done = _choose(core, frames, depth, target, scale, seen, cost, costs[depth])
+            p, n, done = _choose(core, frames, depth, target, worth, seen, cost, costs[depth])
             work += done + n_exemplars
             if p < 0:
                 return COVERED, depth, n_nodes, n_events, work
             positive[depth], n_children[depth], next_child[depth] = p, n, 0
-            if n > 0:
-                _children(frames.is_alive[depth, p], costs[depth], child[depth])
+            for k in range(n):
+                child[depth, k] = frames.alive[depth, p, k]
+            _sort_children(child[depth], costs[depth], n)
             if depth == 0:
                 first[:] = -1
                 for k in range(n):
@@ -241,7 +252,7 @@ def search(
         next_child[depth] = k + 1
         story[n_events] = (p << 16) + j + 1
         n_events += 1
-        _go_down(core, frames, depth, p, j, costs[depth, j])
+        _go_down(core, frames, depth, p, j, costs[depth, k])
         depth, is_new = depth + 1, True
     return FINISHED, depth, n_nodes, n_events, work
 
@@ -251,13 +262,14 @@ def unfold(story: Any, positive: Any, exemplar: Any, open_child: Any, shut_child
     """A story as a binary tree: all arrays have an entry for each node, in the order in which they are met.
 
     An event is positive * 2^16 + exemplar + 1 where a node covers a positive by an exemplar, after which it tells what
-    is below, then goes on with the node without that exemplar; and positive * 2^16 where the positive closes it.
+    is below, then goes on with the node without that exemplar; and positive * 2^16 where the positive closes it, or
+    UNTOLD where what is below is not told: the exemplar is -2 then.
     """
     waiting = np.empty(len(story) + 1, dtype=np.int64)
     node, n_nodes, n_waiting = 0, 1, 0
     for k in range(len(story)):
         event = np.int64(story[k])
-        j = (event & 0xFFFF) - 1
+        j = (event & 0xFFFF) - 1 if event != UNTOLD else np.int64(-2)
         positive[node], exemplar[node] = event >> 16, j
         open_child[node], shut_child[node] = -1, -1
         if j >= 0:

@@ -1,7 +1,7 @@
 """A proof by hard positives: a tree of splits, each leaf of which is closed by what one positive costs there.
 
 In: the story of a finished search of the core. Out: the `Certificate`, in terms of scores; it needs no shares, since at
-each leaf all prices belong to one positive.
+each leaf all prices belong to one positive, or its checker has to search it again.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.certificate import SEARCHED, Certificate
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.ranks import RankedProblem
 from eesvm.calibration.search import core_kernels as kernels
@@ -31,7 +31,7 @@ class CoreProof:
     ) -> None:
         self.story, self.core, self.reach = story, core, reach
         self.cutoff, self.highest, self._bound = cutoff, highest, float(bound)
-        self.n_splits = int(np.count_nonzero(story & 0xFFFF))
+        self.n_splits = int(np.count_nonzero(((story & 0xFFFF) != 0) & (story != kernels.UNTOLD)))
 
     def bound(self) -> float:
         return self._bound
@@ -55,16 +55,18 @@ class CoreProof:
         n_nodes = 2 * self.n_splits + 1
         positive, exemplar, open_child, shut_child = (np.empty(n_nodes, dtype=np.int32) for _ in range(4))
         kernels.unfold(self.story, positive, exemplar, open_child, shut_child)
-        is_leaf = exemplar < 0
+        is_searched = exemplar == -2
+        exemplar[is_searched] = -1
+        owner = np.where(exemplar < 0, -2 - self.core[positive], -1).astype(np.int32)
         return Certificate(
             min_recall=min_recall,
-            cutoff=self.cutoff + ranked.fixed_loss,
+            cutoff=self._bound + ranked.fixed_loss,  # a checker need not look at what costs more
             ceiling=ceiling_of(problem, ranked, self.cutoff, self.highest),
             split_exemplar=exemplar,
             split_score=self._scores(problem, ranked, positive, exemplar),
             open_child=open_child,
             shut_child=shut_child,
-            shares_of=np.where(is_leaf, -2 - self.core[positive], -1).astype(np.int32),
+            shares_of=np.where(is_searched, np.int32(SEARCHED), owner),
             set_start=np.zeros(1, dtype=np.int64),
             share_positive=np.empty(0, dtype=np.int32),
             row_start=np.zeros(1, dtype=np.int64),
@@ -74,6 +76,7 @@ class CoreProof:
             quantum=quantum,
             detector_price=detector_price,
             weight_cap=ranked.cap,
+            hard=np.sort(self.core).astype(np.int32) if is_searched.any() else np.empty(0, dtype=np.int32),
         )
 
     def _scores(

@@ -5,7 +5,8 @@ Out: a bound that rises with every target that is reached, with a `CoreProof` of
 turn up. Dense tables have thousands of positives, and a few dozen of them, the *core*, decide most of the loss. To show
 that no solution costs less than a target, it is enough that none covers the core for less: `core_kernels` searches that
 depth first. Targets come closer and closer to the known loss, and are lowered where time is short; what exceeds its
-budget is split and searched in parts.
+budget is split and searched in parts. Of the first of these the whole story is kept; later, where a proof would become
+too large, only that they were searched: whoever checks the proof can search them as well.
 
 The core grows where it proves too little: when all of it is covered for less than the target, the positive that is
 then the dearest of those uncovered joins it. If there is none, a better solution is found.
@@ -30,13 +31,14 @@ from eesvm.calibration.search.reduce import Levels
 
 _NEARER = 0.25  # of what is left to the known loss: the next target
 _IN_TIME = 0.4  # of the seconds left for a target: when only so many are left, it is lowered
+_FOR_TARGET = 0.5  # of the seconds left: what the next target may take, by what the last two took
 _AT_ONCE = 0.004  # of the loss: what is left to the last target
 _GROWTH = 17.0  # nodes below grow by a factor e for every 1/17 of the target that is left to spend
-_BUDGET = 1e8  # words looked at in a part before it is split
+_BUDGET = 2e8  # words looked at in a part before it is split
 _STORY = 60_000  # events of a part
-_BATCH = 8  # parts that are searched side by side, whatever the number of threads
+_BATCH = 16  # parts that are searched side by side, whatever the number of threads
 _FIRST_ROOM, _MOST_BYTES = 32, 2**30  # positives of the core at first, and memory of their bits at most
-_MANY_EVENTS, _MOST_EVENTS = 16_000_000, 24_000_000  # after which no target follows, and at most: in certificates
+_TOLD, _MOST_EVENTS = 4_000_000, 24_000_000  # after which stories are not kept, and at most: in certificates
 _MOST_POSITIVES, _MOST_EXEMPLARS = 2**16 - 1, 2**16 - 2  # that an event can name
 
 Story = NDArray[np.uint32]
@@ -78,6 +80,8 @@ class CoreSearch:
         self.pending: list[Part] = []
         self.bound, self.target = 0, 0
         self.lower_at = 0.0  # seconds left when the target is lowered
+        self.began_at = 0.0  # seconds left when it was set
+        self.took: list[tuple[int, float]] = []  # targets that were reached, and the seconds that each took
         self.work, self.n_nodes, self.n_events = 0.0, 0, 0  # events: that prove this target so far
         self.is_over = n_exemplars > _MOST_EXEMPLARS
 
@@ -108,7 +112,8 @@ class CoreSearch:
         )
         if not self.pending and not self.is_over:
             self.bound, self.proved = max(self.bound, self.target), self.root
-            self.is_over = self.bound >= loss or self.n_events > _MANY_EVENTS
+            self.took.append((self.target, self.began_at - self.seconds_left()))
+            self.is_over = self.bound >= loss
         self.is_over |= self.n_events > _MOST_EVENTS
         return better
 
@@ -132,10 +137,23 @@ class CoreSearch:
         self.target = self.bound + max(1, math.ceil(_NEARER * left))
         if loss - self.target < _AT_ONCE * loss:
             self.target = loss
+        self.began_at = self.seconds_left()
+        self.target = min(self.target, self._in_time())
         # From the beginning: what was too dear to be looked at may be affordable now.
         self.root = Part(np.zeros_like(self.highest), self.highest)
         self.pending, self.n_events = [self.root], 0
         self.lower_at = _IN_TIME * self.seconds_left()
+
+    def _in_time(self) -> int:
+        """The target that can be reached in good time, if time grows as it did from the last target but one."""
+        if len(self.took) < 2 or math.isinf(self.began_at):
+            return 2**62
+        (first, before), (last, seconds) = self.took[-2:]
+        if not 0 < before < seconds or first >= last:
+            return 2**62
+        growth = math.log(seconds / before) / (last - first)
+        room = math.log(max(1.0, _FOR_TARGET * self.began_at / seconds)) / growth
+        return self.bound + max(1, int(min(room, 2.0**40)))
 
     def _add(self, p: int) -> None:
         """Let positive p join the core."""
@@ -143,7 +161,7 @@ class CoreSearch:
         if len(self.core) == len(self.bits):
             room = max(_FIRST_ROOM, 2 * len(self.bits))
             room = min(room, _MOST_BYTES // (8 * n_exemplars * self.n_words), _MOST_POSITIVES)
-            room = min(room, math.isqrt(_MOST_BYTES // n_exemplars))  # a search holds as many pairs at every depth
+            room = min(room, math.isqrt(_MOST_BYTES // (4 * n_exemplars)))  # a search holds pairs at every depth
             if room <= len(self.core):
                 self.is_over = True
                 return
@@ -165,16 +183,16 @@ class CoreSearch:
             np.empty((depths, n_exemplars), dtype=np.int32),
             np.empty((depths, n_core), dtype=np.bool_),
             np.empty((depths, n_core)),
-            np.empty((depths, n_core, n_exemplars), dtype=np.bool_),
+            np.empty((depths, n_core), dtype=np.int32),
+            np.empty((depths, n_core, n_exemplars), dtype=np.int32),
             np.empty(depths, dtype=np.int64),
         )
         frames.free[0], frames.paid[0] = self._free(part.lowest)
         if frames.paid[0] >= self.target:  # what is paid is proof enough, whoever owns the leaf
             return _Outcome(kernels.FINISHED, 1, 0, np.zeros(1, dtype=np.uint32), np.empty(0, dtype=np.int32), None)
         story, first = np.empty(_STORY, dtype=np.uint32), np.empty(n_exemplars + 1, dtype=np.int32)
-        found = kernels.search(
-            core, frames, part.lowest, part.highest, self.target, _GROWTH / self.target, _BUDGET, story, first
-        )
+        worth = np.exp(-_GROWTH / self.target * np.arange(self.target))
+        found = kernels.search(core, frames, part.lowest, part.highest, self.target, worth, _BUDGET, story, first)
         outcome, depth, n_nodes, n_events, work = (int(number) for number in found)
         free = frames.free[depth].copy() if outcome == kernels.COVERED else None
         return _Outcome(outcome, n_nodes, work, story[:n_events].copy(), first, free)
@@ -198,8 +216,9 @@ class CoreSearch:
             self.pending.append(part)
             return self._extend(outcome.free)
         if outcome.outcome == kernels.FINISHED:
-            part.story = outcome.story
-            self.n_events += len(outcome.story)
+            is_told = len(outcome.story) == 1 or self.n_events + len(outcome.story) <= _TOLD
+            part.story = outcome.story if is_told else np.array([kernels.UNTOLD], dtype=np.uint32)
+            self.n_events += len(part.story)
         else:
             self._split(part, outcome.first)
         return None

@@ -1,0 +1,151 @@
+"""The bounds of leaves that a proof leaves to its checker: what covering its hard positives costs there.
+
+In: what `certified_bound` knows at the root of a proof, its tree, and a limit. Out: the least bound of such leaves in
+quanta, where all positives must be covered. At each leaf all exemplars of one hard positive after the other are tried,
+but for what costs as much as the limit: a search, though one of a small part of the problem that was shown to be
+short. A proof with millions of nodes can be kept that way, and takes about as long to check as it took to find.
+
+By compiled code with negatives as bits where all weigh the same, else by numpy. A leaf that takes far longer than any
+that our search leaves proves what is paid there, so that no certificate can keep its checker busy for ever.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eesvm._support.threads import in_order, n_cores
+from eesvm.calibration.certificate import Certificate
+from eesvm.calibration.proofs import hard_kernels as kernels
+from eesvm.calibration.proofs.owners import Bits, SetsOfNegatives, Way, counted_weight
+from eesvm.calibration.proofs.walk import ProofTree, Root
+
+_MOST_BYTES = 1 << 31  # of bits of hard positives
+_MOST_WORDS = 1e10  # of bits looked at in a leaf
+_MOST_NODES = 20_000  # of a leaf that is searched by numpy
+_GROWTH = 17.0  # a guide of the search: nodes grow by a factor e for every 1/17 of the limit that is left
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    paid: Bits
+    shut: NDArray[np.float64]
+    is_covered: NDArray[np.bool_]
+
+
+def least_searched(
+    root: Root, certificate: Certificate, tree: ProofTree, leaves: Sequence[int], limit: Fraction | float
+) -> int | float:
+    """The least of the bounds of `leaves`, or something that is no less than the limit."""
+    problem = root.problem
+    hard = certificate.hard[~problem.orphans()[certificate.hard]]
+    sets = SetsOfNegatives(root)
+    weight = counted_weight(root, len(leaves), 0)
+    if weight is None or sets.bytes_of_positive * len(hard) > _MOST_BYTES:
+        return _least_by_numpy(root, certificate, tree, leaves, hard, limit)
+    may = np.ones((len(hard), problem.n_exemplars), dtype=bool)
+    if problem.forbidden is not None:
+        may = ~problem.forbidden[hard]
+    bits = np.empty((len(hard), problem.n_exemplars, sets.n_words), dtype=np.uint64)
+    for k, p in enumerate(hard):
+        bits[k] = sets.positive(int(p))
+    scores = problem.positive_scores[hard].astype(np.float64)
+    known = kernels.Hard(bits, scores, np.ascontiguousarray(may))
+    at_root = int(root.weights[root.is_paid].sum())
+    most = len(root.weights) + 1 if limit == math.inf else max(0, math.ceil((Fraction(limit) - at_root) / int(weight)))
+    way = Way(root, certificate, sets)
+
+    def reached() -> Iterator[_Leaf]:
+        for _ in tree.walk(leaves, way):
+            is_covered = root.is_covered[hard] | (may & (scores >= way.opened)).any(axis=1)
+            yield _Leaf(way.paid, way.shut.copy(), is_covered)
+
+    def search(leaf: _Leaf) -> int:
+        n_paid = int(np.unpackbits(leaf.paid.view(np.uint8)).sum())
+        scale = _GROWTH / max(1, most)
+        room = max(0, most - n_paid)
+        least = kernels.least_cost(known, leaf.paid, leaf.shut, leaf.is_covered, room, scale, _MOST_WORDS)
+        return n_paid + max(0, int(least))
+
+    least = min((found for _, found in in_order(search, reached(), n_cores())), default=most)
+    if least >= most:
+        return math.inf if limit == math.inf else math.ceil(limit)
+    return at_root + int(weight) * least
+
+
+class _TooMuch(Exception):
+    pass
+
+
+def _least_by_numpy(
+    root: Root,
+    certificate: Certificate,
+    tree: ProofTree,
+    leaves: Sequence[int],
+    hard: NDArray[np.int32],
+    limit: Fraction | float,
+) -> int | float:
+    """The same, whatever negatives weigh."""
+    way, search = Way(root, certificate, SetsOfNegatives(root)), _Search(root, hard)
+    least = math.inf if limit == math.inf else math.ceil(limit)
+    for _ in tree.walk(leaves, way):
+        is_paid = root.is_paid | np.unpackbits(way.paid.view(np.uint8), bitorder="little")[: len(root.weights)].astype(
+            bool
+        )
+        paid = int(root.weights[is_paid].sum())
+        is_covered = root.is_covered[hard] | (search.may & (search.scores >= way.opened)).any(axis=1)
+        if paid >= least:
+            continue
+        search.n_nodes = 0
+        try:
+            least = paid + search.least(is_paid, way.shut, is_covered, least - paid)
+        except _TooMuch:
+            least = paid
+    return least if least == math.inf else int(least)
+
+
+class _Search:
+    """All ways to cover some positives, one positive after the other."""
+
+    def __init__(self, root: Root, hard: NDArray[np.int32]) -> None:
+        problem = root.problem
+        self.root, self.n_nodes = root, 0
+        self.scores = problem.positive_scores[hard].astype(np.float64)
+        self.may = np.ones(self.scores.shape, dtype=bool) if problem.forbidden is None else ~problem.forbidden[hard]
+
+    def _comes_along(self, p: int, j: int) -> NDArray[np.bool_]:
+        """(N,) the negatives that exemplar j accepts when it accepts p."""
+        return np.asarray(self.root.negatives.column(j) >= self.scores[p, j])
+
+    def least(
+        self, is_paid: NDArray[np.bool_], shut: NDArray[np.float64], is_covered: NDArray[np.bool_], room: float
+    ) -> float:
+        """What the cheapest way adds to what is paid, `room` if that is less."""
+        self.n_nodes += 1
+        if self.n_nodes > _MOST_NODES:
+            raise _TooMuch
+        weights = np.where(is_paid, 0.0, self.root.weights)
+        choice: tuple[int, list[tuple[float, int]]] | None = None
+        for p in np.flatnonzero(~is_covered).tolist():
+            alive = np.flatnonzero(self.may[p] & (self.scores[p] > shut)).tolist()
+            costs = sorted((float(weights[self._comes_along(p, j)].sum()), j) for j in alive)
+            costs = [(cost, j) for cost, j in costs if cost < room]
+            if choice is None or len(costs) < len(choice[1]):
+                choice = p, costs
+            if not costs:
+                break
+        if choice is None:
+            return 0.0
+        p, shut = choice[0], shut.copy()
+        for cost, j in choice[1]:
+            if cost < room:
+                also = is_covered | (self.may[:, j] & (self.scores[:, j] >= self.scores[p, j]))
+                below = self.least(is_paid | self._comes_along(p, j), shut, also, room - cost)
+                room = min(room, cost + below)
+            shut[j] = max(shut[j], self.scores[p, j])
+        return room
