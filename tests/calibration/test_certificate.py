@@ -419,6 +419,7 @@ def test_tampering_never_proves_more_than_the_optimum(problem, min_recall, data)
     assert 0 <= verification.lower_bound <= optimum(problem, min_recall)
 
 
+@pytest.mark.long
 @settings(FRACTIONAL, max_examples=60)
 @given(problems(bounds=True), st.sampled_from(RECALL_FLOORS), st.data())
 def test_the_size_of_pieces_changes_nothing(problem, min_recall, data):

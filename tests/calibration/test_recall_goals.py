@@ -292,6 +292,7 @@ def test_equals_the_integer_program(seed, problem_options, options):
     assert check(problem, options, None if expected is None else round(expected, 6))
 
 
+@pytest.mark.long
 def test_small_problems_equal_the_integer_program():
     """Missing scores, weights, ties, costs and limits, by a solver that knows nothing of ours."""
     random = np.random.default_rng(400)
@@ -426,6 +427,7 @@ def test_sums_that_are_rounded_are_within_the_budget():
 # Limits, bounds and certificates
 
 
+@pytest.mark.long
 def test_limits_are_kept_and_the_bound_holds():
     problem = medium_problem(11, *((7, 40, 60) if ALL else (6, 30, 40)))
     for options in few([{"max_loss": 15}, {"min_precision": 0.8}, {"max_loss": 15, "max_detectors": 4}], 2):

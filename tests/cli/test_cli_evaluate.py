@@ -131,6 +131,7 @@ def test_every_protocol_without_the_package_of_coco(capsys, monkeypatch, detecti
     assert complaint == "this needs the package faster_coco_eval, which is not installed: pip install 'eesvm[coco]'"
 
 
+@pytest.mark.long
 def test_all_files_and_formats_give_the_same(capsys, tmp_path):
     scenes = make_scenes(6, 0)
     entries = guesses(scenes)

@@ -195,6 +195,7 @@ def halves(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_a_training_image_among_the_test_images_is_refused(halves, tmp_path, capsys):
     folder = shutil.copytree(halves, tmp_path / "voc")
     dataset = open_dataset(folder)

@@ -511,6 +511,7 @@ def test_files_of_others_in_a_model_folder_are_not_lost(place, tmp_path, capsys)
     assert (tmp_path / "model/notes.txt").read_text() == "mine"
 
 
+@pytest.mark.long
 def test_an_interrupted_add_leaves_the_model_whole(place, tmp_path):
     model = tmp_path / "model"
     shutil.copytree(place / "model", model)

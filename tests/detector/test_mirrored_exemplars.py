@@ -9,6 +9,8 @@ from eesvm.detector import ExemplarDetector, score_class, train_class
 from eesvm.detector.training_descriptor import training_windows
 from helpers.detector_scenes import detections, quick_options, same_detections, scenes, shared_cache, trained
 
+pytestmark = pytest.mark.long  # trains twice as many exemplars
+
 
 @pytest.fixture(scope="module")
 def plain():

@@ -233,6 +233,7 @@ def test_shrinkage_from_texts():
         assert DetectorOptions.make(changes={"calibration.shrink": text}).calibration.shrink == value
 
 
+@pytest.mark.long
 def test_a_model_keeps_its_scales_and_says_them(tmp_path):
     options = quick_options(**AUTO)
     detector = trained(options, folder=tmp_path / "model")

@@ -68,6 +68,7 @@ def server(engine, search):
         yield address
 
 
+@pytest.mark.long
 def test_without_a_floor_it_is_what_the_detector_finds(engine, table):
     found = quick_detector().predict([scene()])[0]
     for floors in (None, table):

@@ -310,6 +310,7 @@ def test_bad_images_are_skipped_and_listed(scenes, n_jobs):
     assert calls[-1] == (4, 4)
 
 
+@pytest.mark.long
 def test_a_worker_that_dies_is_one_sentence(scenes):
     pytest.importorskip("cv2", reason="only OpenCV's windows are made in processes")
     fatal = replace(scenes[0], read=lambda: os._exit(3))
