@@ -183,8 +183,10 @@ def draw_dense(found: Mapping[str, Any], file: str) -> None:
     from matplotlib.figure import Figure
 
     n_rows = -(-len(found) // 4)
-    figure = Figure(figsize=(16, 3.6 * n_rows), layout="constrained")
-    for axes, (name, outcome) in zip(figure.subplots(n_rows, 4, squeeze=False).ravel(), found.items(), strict=False):
+    n_columns = min(4, len(found))
+    figure = Figure(figsize=(4 * n_columns, 3.6 * n_rows), layout="constrained")
+    places = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
+    for axes, (name, outcome) in zip(places, found.items(), strict=False):
         loss, gap, way = BEFORE[name]
         way = way or [(600, loss, loss * (1 - gap))]
         seconds, losses, bounds = zip(*way, strict=True)
