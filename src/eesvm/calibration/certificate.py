@@ -49,9 +49,8 @@ class Certificate:
     split_score: NDArray[np.float64]  # (M,) a value of the dtype of the scores; of no meaning at a leaf
     open_child: NDArray[np.int32]  # (M,) -1 at a leaf
     shut_child: NDArray[np.int32]  # (M,) -1 at a leaf
-    shares_of: NDArray[
-        np.int32
-    ]  # (M,) at a leaf the set of shares it uses, -1: none, -2 - p: all for p, SEARCHED; else -1
+    # (M,) at a leaf the set of shares it uses, -1: none, -2 - p: all for p, SEARCHED: left to the checker; else -1
+    shares_of: NDArray[np.int32]
     set_start: NDArray[np.int64]  # (K + 1,) set k is the rows set_start[k] to set_start[k + 1]
     share_positive: NDArray[np.int32]  # (R,) the positive of each row, ascending within a set
     row_start: NDArray[np.int64]  # (R + 1,) row r is the shares row_start[r] to row_start[r + 1]

@@ -94,9 +94,8 @@ def _least_by_numpy(
     way, search = Way(root, certificate, SetsOfNegatives(root)), _Search(root, hard)
     least = math.inf if limit == math.inf else math.ceil(limit)
     for _ in tree.walk(leaves, way):
-        is_paid = root.is_paid | np.unpackbits(way.paid.view(np.uint8), bitorder="little")[: len(root.weights)].astype(
-            bool
-        )
+        bits = np.unpackbits(way.paid.view(np.uint8), bitorder="little")[: len(root.weights)]
+        is_paid = root.is_paid | bits.astype(bool)
         paid = int(root.weights[is_paid].sum())
         is_covered = root.is_covered[hard] | (search.may & (search.scores >= way.opened)).any(axis=1)
         if paid >= least:
