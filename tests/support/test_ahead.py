@@ -121,16 +121,17 @@ def _until(is_so, seconds=60):
 
 REHEARSED = """
 import sys
-from eesvm.calibration.search import ascent_kernels, dive_kernels, neighbourhood_kernels
+from eesvm.calibration.search import ascent_kernels, dive_kernels, neighbourhood_kernels, tree_kernels
 from eesvm.cli.demo import rehearsal, scores
 from eesvm.cli.console import Screen
 rehearsal.scores()
-kernels = [neighbourhood_kernels.make_moves, dive_kernels.least_costs, dive_kernels.dive]
+rehearsal.compile_dive()
+kernels = [neighbourhood_kernels.make_moves, dive_kernels.least_costs, dive_kernels.dive, tree_kernels.search_tree]
 kernels += [ascent_kernels.exact_values, ascent_kernels.undominated, ascent_kernels.by_negative]
 before = [set(kernel.signatures) for kernel in kernels]
 assert all(before), before
 scores._SECONDS = 0.5
-scores._search(scores.digit_score_table(), Screen(quiet=True))
+scores._search(scores.digit_score_table(), Screen(quiet=True), None)
 after = [set(kernel.signatures) for kernel in kernels]
 assert after == before, [new - old for new, old in zip(after, before)]
 """
