@@ -1,6 +1,7 @@
 """The demos in small, for a process that compiles ahead what they will need.
 
-In: nothing. Out: nothing but compiled code. What the demo itself needs first comes last here.
+In: nothing. Out: nothing but compiled code. What the demo itself needs first comes last here. The demo of scores
+compiles the depth-first search (`compile_dive`) itself meanwhile.
 """
 
 from __future__ import annotations
