@@ -1,7 +1,8 @@
 """Solve random problems in all processes and compare every answer with an oracle: `python fuzz/soak.py [options]`.
 
 `make soak` runs it; SOAK="--minutes 60" for longer. A finding is printed with its seed, and `--first SEED --problems 1`
-repeats it. The problems and the oracle, which tries every cut of every exemplar, are in tests/helpers/soak.py.
+repeats it. The problems and the oracle, which tries every cut of every exemplar, are in tests/helpers/soak.py, those for
+the search of hard positives in tests/helpers/soak_core.py.
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from multiprocessing import get_context
 from pathlib import Path
+from unittest.mock import patch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 CHUNK = 200  # problems that a process takes at a time
+EVERY_MOVE = 4  # every so many problems are solved with all moves of neighbourhood search
 
 
 def main() -> None:
@@ -65,15 +68,32 @@ def run_chunk(first: int, size: int) -> tuple[int, int, list[str]]:
     """(problems, solves, findings) of the seeds from `first` on."""
     import eesvm._support.threads as threads
     from helpers.soak import run_case
+    from helpers.soak_core import run_core_case
 
-    threads.threadpool_limits = _no_limits  # looking for libraries takes longer than such a small problem
+    threads.product_threads = _no_limits  # a thread that holds a limit takes longer than such a small problem
 
-    outcomes = [run_case(seed) for seed in range(first, first + size)]
+    outcomes = []
+    for seed in range(first, first + size):
+        with few_moves() if seed % EVERY_MOVE else nullcontext():
+            outcomes.append(run_case(seed))
+        outcomes.append(run_core_case(seed))
     return size, sum(n for n, _ in outcomes), [fault for _, faults in outcomes for fault in faults]
 
 
 @contextmanager
-def _no_limits(**_: object) -> Iterator[None]:
+def few_moves() -> Iterator[None]:
+    """Neighbourhood search makes a tenth of its moves: more is left to bounds and splits, and problems take less time."""
+    from eesvm.calibration.search import branching, limited_search
+
+    with (
+        patch.multiple(branching, _FIRST_MOVES=40, _MOVES=10, _MANY_MOVES=30, _FEW_MOVES=6),
+        patch.object(limited_search, "_FIRST_WALKS", 2),
+    ):
+        yield
+
+
+@contextmanager
+def _no_limits(*_: object) -> Iterator[None]:
     yield
 
 

@@ -24,7 +24,8 @@ def run_case(seed):
     oracle = Oracle(problem)
     wrong = []
     n_solves = 0
-    for question in random_questions(random, problem):
+    others = other_floors(np.random.default_rng([seed, 1]))
+    for question in [*random_questions(random, problem), *others]:
         n_solves += 1
         try:
             wrong += [f"{question}: {fault}" for fault in faults(problem, oracle, question)]
@@ -152,6 +153,12 @@ def random_questions(random, problem):
         limit = int(random.integers(1, problem.n_exemplars + 1))
         questions.append({"max_loss": total * float(random.random()), "max_detectors": limit})
     return questions
+
+
+def other_floors(random):
+    """Options of three more exact searches: the oracle of a problem answers them, too."""
+    floors = random.choice([1.0, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.2], 3, replace=False)
+    return [{"min_recall": float(floor), "random_state": int(random.integers(100))} for floor in floors]
 
 
 # The oracle
