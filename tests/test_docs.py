@@ -28,6 +28,13 @@ SLOW_EXAMPLES = {  # searches that are given some seconds, and those that look a
     *("plot_02_gap_over_time", "plot_03_recall_frontier", "plot_05_comparing_calibrators"),
     *("plot_09_windows", "plot_10_detector", "plot_11_carrying_a_mask_over"),
 }
+LONG_EXAMPLES = {"plot_12_own_features"}  # it trains on photographs
+
+
+def marks_of(example):
+    if example.stem in SLOW_EXAMPLES:
+        return pytest.mark.slow
+    return pytest.mark.long if example.stem in LONG_EXAMPLES else ()
 
 
 def name_of(path):
@@ -45,7 +52,7 @@ def test_code_on_pages_runs(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "example",
-    [pytest.param(e, marks=pytest.mark.slow if e.stem in SLOW_EXAMPLES else ()) for e in EXAMPLES],
+    [pytest.param(example, marks=marks_of(example)) for example in EXAMPLES],
     ids=lambda e: e.stem,
 )
 def test_examples_run_and_draw(example, tmp_path, monkeypatch):

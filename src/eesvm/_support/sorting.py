@@ -35,7 +35,9 @@ def stable_argsort(values: NDArray[Any]) -> NDArray[np.intp]:
 def stable_order(keys: Any) -> Any:
     """Positions of the keys (n,) in increasing order, equal keys as they come; no NaN."""
     n = len(keys)
-    order, spare = np.arange(n), np.empty(n, dtype=np.int64)
+    order, spare = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
+    for k in range(n):  # `np.arange` would take half a second to compile
+        order[k] = k
     for start in range(0, n, _RUN):
         for k in range(start + 1, min(start + _RUN, n)):
             moved = order[k]
@@ -61,7 +63,7 @@ def stable_order(keys: Any) -> Any:
     return order
 
 
-@inner()
+@inner(counted=False)
 def copy_into(target: Any, source: Any) -> None:
     """Every value of `source` (n,) to the same place of `target`, which is as long or longer."""
     for k in range(len(source)):

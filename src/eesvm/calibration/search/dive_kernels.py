@@ -40,7 +40,7 @@ State = namedtuple("State", "level highest n_passed is_accepted is_covered cost 
 Trail = namedtuple("Trail", "accepted covered positive worth favourite marks")
 
 
-@inner()
+@inner(counted=False)
 def _find_favourite(field, state, q):
     """The cheapest live exemplar of q in its own shares; a worth of inf where none is alive."""
     reach, cost = field.reach[q], state.cost[q]
@@ -51,14 +51,14 @@ def _find_favourite(field, state, q):
     state.worth[q], state.favourite[q] = least, favourite
 
 
-@inner()
+@inner(counted=False)
 def _note(state, trail, n_noted, q):
     """Remember the worth of q before it changes."""
     trail.positive[n_noted], trail.worth[n_noted], trail.favourite[n_noted] = q, state.worth[q], state.favourite[q]
     return n_noted + 1
 
 
-@inner()
+@inner(counted=False)
 def _open(field, state, trail, counts, j, level, sums):
     """Exemplar j reaches `level`: sums[0] (paid) and sums[1] (worth of uncovered positives) are brought up to date."""
     n_accepted, n_covered, n_noted, stamp = counts[0], counts[1], counts[2], counts[3] + 1
@@ -111,7 +111,7 @@ def _open(field, state, trail, counts, j, level, sums):
     counts[0], counts[1], counts[2] = n_accepted, n_covered, n_noted
 
 
-@inner()
+@inner(counted=False)
 def _undo_open(field, state, trail, counts, j, old_level, old_counts):
     """Take `_open` back, down to the lengths that the trails had before."""
     n_accepted, n_covered, n_noted = old_counts[0], old_counts[1], old_counts[2]
@@ -140,7 +140,7 @@ def _undo_open(field, state, trail, counts, j, old_level, old_counts):
         state.n_passed[j] -= 1
 
 
-@inner()
+@inner(counted=False)
 def _undo_notes(state, trail, counts, n_noted):
     for k in range(counts[2] - 1, n_noted - 1, -1):
         q = trail.positive[k]
@@ -148,7 +148,7 @@ def _undo_notes(state, trail, counts, n_noted):
     counts[2] = n_noted
 
 
-@inner()
+@inner(counted=False)
 def _shut(field, state, trail, counts, j, level, sums):
     """Exemplar j stays below `level`: whoever liked it best there looks for another. True where that fails for one."""
     state.highest[j] = level - 1

@@ -81,7 +81,7 @@ _COVER_ALL_SHARE = 0.25  # with a budget: moves that cover all that was lost, so
 _HOPELESS = 0.05  # a move is abandoned before the tightening when the loss has grown by this share
 
 
-@inner()
+@inner(counted=False)
 def draw(generator):
     """A number in [0, 1): splitmix64 on the counter."""
     generator[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -91,13 +91,13 @@ def draw(generator):
     return np.float64((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
 
 
-@inner()
+@inner(counted=False)
 def draw_below(generator, n):
     """A whole number in [0, n)."""
     return np.int64(draw(generator) * n)
 
 
-@inner()
+@inner(counted=False)
 def set_level(table, state, scratch, j, new):
     """Move exemplar j to level `new`; positives that nobody covers any more are added to `lost`. In place."""
     old = state.levels[j]
@@ -161,7 +161,7 @@ def settle(table, state, scratch):
     state.totals[LOSS] = loss_of_state(table, state)
 
 
-@inner()
+@inner(counted=False)
 def cover_in_order(table, state, scratch, sequence, first, last, allowance, noise, limit):
     """Cover the positives sequence[first:last] that nobody covers, each by the least added cost. In place.
 
@@ -184,7 +184,7 @@ def cover_in_order(table, state, scratch, sequence, first, last, allowance, nois
     return allowance
 
 
-@inner()
+@inner(counted=False)
 def tighten(table, state, scratch, noise):
     """Lower every level to what only its exemplar covers, in random order, then spend what the budget leaves.
 
@@ -229,7 +229,7 @@ def go_to(table, state, scratch, levels, noise, spread):
     return is_possible
 
 
-@inner()
+@inner(counted=False)
 def loss_of_state(table, state):
     """The loss summed from scratch, always in the same order."""
     loss = 0.0
@@ -239,7 +239,7 @@ def loss_of_state(table, state):
     return loss
 
 
-@inner()
+@inner(counted=False)
 def forget_move(scratch):
     """What has been changed so far stays: start a new list of changes."""
     for i in range(scratch.lengths[N_TOUCHED]):
@@ -288,7 +288,7 @@ def make_moves(table, state, scratch, counters, best_levels, best_loss, n_moves,
     return n_moves
 
 
-@inner()
+@inner(counted=False)
 def _list_active(table, state, group):
     """Write the exemplars that can be lowered into `group`; returns how many."""
     n = 0
@@ -299,7 +299,7 @@ def _list_active(table, state, group):
     return n
 
 
-@inner()
+@inner(counted=False)
 def _note_lost(scratch, p):
     if not scratch.is_lost[p]:
         scratch.is_lost[p] = True
@@ -307,7 +307,7 @@ def _note_lost(scratch, p):
         scratch.lengths[N_LOST] += 1
 
 
-@inner()
+@inner(counted=False)
 def _change(table, state, scratch, j, new):
     """`set_level`, with a note of the level before the move."""
     if not scratch.is_touched[j]:
@@ -318,7 +318,7 @@ def _change(table, state, scratch, j, new):
     set_level(table, state, scratch, j, new)
 
 
-@inner()
+@inner(counted=False)
 def _undo(table, state, scratch, loss):
     """Put every changed exemplar back to its level before the move."""
     for i in range(scratch.lengths[N_TOUCHED]):
@@ -327,7 +327,7 @@ def _undo(table, state, scratch, loss):
     state.totals[LOSS] = loss
 
 
-@inner()
+@inner(counted=False)
 def _cost_of_slice(order, j, start, stop, open_prices, limit):
     """What accepting order[j, start:stop] would add, from its far end; may stop early with some value > limit."""
     cost = 0.0
@@ -341,7 +341,7 @@ def _cost_of_slice(order, j, start, stop, open_prices, limit):
     return cost
 
 
-@inner()
+@inner(counted=False)
 def _cheapest_exemplar(table, state, p, noise):
     """The exemplar that covers p at the least added cost, each cost blurred by `noise`; NOBODY if the caps bar all."""
     row = table.delta[p]
@@ -398,7 +398,7 @@ def _cover_lost(table, state, scratch, noise, spread, limit, leaves_out):
     return cover_in_order(table, state, scratch, sequence, 0, n, allowance, noise, limit) >= 0
 
 
-@inner()
+@inner(counted=False)
 def _best_to_leave_out(table, state, noise):
     """The exemplar and the lower level for it that save most per weight left out within the budget, or NOBODY.
 
@@ -428,7 +428,7 @@ def _best_to_leave_out(table, state, noise):
     return best, best_level
 
 
-@inner()
+@inner(counted=False)
 def _plan(table, state, scratch, n_active):
     """The first half of a move, of a random kind: exemplars and goals for their levels into `chosen` and `goals`.
 
@@ -460,7 +460,7 @@ def _plan(table, state, scratch, n_active):
     return n, is_banned
 
 
-@inner()
+@inner(counted=False)
 def _plan_to_raise(table, state, scratch):
     """Plan to raise exemplars near one or two random positives so that they cover them; returns how many."""
     generator = state.generator
@@ -479,7 +479,7 @@ def _plan_to_raise(table, state, scratch):
     return n
 
 
-@inner()
+@inner(counted=False)
 def _choose_near(table, state, chosen, n_near):
     """Choose most of the exemplars near a positive that chosen[0] covers, in its place; returns how many."""
     if state.n_covered[chosen[0]] == 0:
@@ -493,7 +493,7 @@ def _choose_near(table, state, chosen, n_near):
     return n
 
 
-@inner()
+@inner(counted=False)
 def _choose_sharing(table, state, chosen, size, by_negatives):
     """Choose up to `size` exemplars that alone share a negative or positive with chosen[0]; returns how many in all."""
     j = chosen[0]
@@ -510,7 +510,7 @@ def _choose_sharing(table, state, chosen, size, by_negatives):
     return n
 
 
-@inner()
+@inner(counted=False)
 def _lower_level(table, state, j, way):
     """A level for exemplar j that is lower than its own, if there is one."""
     level = np.int64(0)

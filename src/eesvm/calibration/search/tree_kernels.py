@@ -196,7 +196,7 @@ def search_tree(tree, path, arena, switches, counters, best_levels, best_loss, b
     return OUT_OF_BUDGET
 
 
-@inner()
+@inner(counted=False)
 def _go_down(tree, path, counters, exemplar, loss):
     """Enter the child that covers the current positive with `exemplar` (or leaves it out), at the given loss."""
     depth = counters[DEPTH]
@@ -218,7 +218,7 @@ def _go_down(tree, path, counters, exemplar, loss):
     counters[DEPTH] = depth + 1
 
 
-@inner()
+@inner(counted=False)
 def _go_up(tree, path, counters):
     """Leave the current node for its parent and undo what entering it did."""
     depth = counters[DEPTH]
@@ -272,7 +272,7 @@ def _expand(tree, path, arena, switches, counters, best_loss, start):
     path.end[depth] = end
 
 
-@inner()
+@inner(counted=False)
 def _only_child(arena, counters, start, exemplar, loss):
     """The positive is accepted at no cost: one child, the others would only accept more. Returns its end."""
     arena.exemplar[start], arena.loss[start] = exemplar, loss
@@ -295,7 +295,7 @@ def _sort_children(arena, start, end):
     put_in_order(arena.loss[start:end], by_loss)
 
 
-@inner()
+@inner(counted=False)
 def _drop_equivalent(tree, path, arena, counters, start, end):
     """Keep one of every set of children with the same accepted negatives (observation 2); return the new end.
 
@@ -329,7 +329,7 @@ def _drop_equivalent(tree, path, arena, counters, start, end):
     return kept
 
 
-@inner()
+@inner(counted=False)
 def _fingerprint(ranked, start, stop, open_prices, keys):
     """A number that equal sets of newly accepted negatives share."""
     fingerprint = np.uint64(0)
@@ -339,7 +339,7 @@ def _fingerprint(ranked, start, stop, open_prices, keys):
     return fingerprint
 
 
-@inner()
+@inner(counted=False)
 def _same_negatives(tree, path, arena, p, first, second, mark):
     """Whether covering p with either exemplar newly accepts exactly the same negatives."""
     balance = 0

@@ -1,7 +1,8 @@
 """The demos in small, for a process that compiles ahead what they will need.
 
-In: nothing. Out: nothing but compiled code. What the demo itself needs first comes last here. The demo of scores
-compiles the depth-first search (`compile_dive`) itself meanwhile.
+In: nothing. Out: nothing but compiled code. Kernels that call the same inner functions are compiled by one process,
+which compiles those functions once. So the demo of scores compiles the depth-first search (`compile_dive`), algorithm 1
+and the sigmoids itself, and the helper meanwhile the neighbourhood search and the rest of the exact method.
 """
 
 from __future__ import annotations
@@ -11,10 +12,8 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from eesvm._support.threads import workers
-from eesvm.calibration.anytime import Run
 from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.quanta import rank_whole
 from eesvm.calibration.ranks import RankedProblem
@@ -29,21 +28,19 @@ _SCENES = 6, 3  # to train on, to test on
 
 
 def scores() -> None:
-    """What `eesvm demo --scores` does not compile itself, in the order in which it comes to it."""
-    from eesvm.calibration.exact import solve
-
+    """What `eesvm demo --scores` does not compile itself."""
     problem = _small_problem()
-    _moves(problem)
-    solve(problem, method="algorithm1", time_limit=0.2)
-    _rest(problem)
+    NeighbourhoodSearch(_ranked(problem)).step(1)
+    _solve(problem)
 
 
 def scenes() -> None:
     """What `eesvm demo` needs once it has windows: thresholds first, then everything on a few scenes."""
     problem = _small_problem()
-    _moves(problem)
+    NeighbourhoodSearch(_ranked(problem)).step(1)
     compile_dive()
-    _rest(problem)
+    compile_sigmoids()
+    _solve(problem)
     from eesvm.cli.console import Screen
     from eesvm.cli.demo.scenes import show
     from eesvm.datasets.scenes import make_scenes
@@ -63,6 +60,15 @@ def compile_dive() -> None:
         Dive(ranked, leaf, ascent, ascent.evaluate(), ranked.quantum).search(math.inf, 1.0, 1.0)
 
 
+def compile_sigmoids() -> None:
+    """What fits a sigmoid to each detector."""
+    from eesvm.calibration.calibrators.independent import SigmoidCalibrator  # it loads scikit-learn
+
+    problem = _small_problem()
+    rows = np.concatenate([problem.positive_scores, problem.negative_scores])
+    SigmoidCalibrator().fit(rows, (np.arange(len(rows)) < problem.n_positives).astype(int))
+
+
 def _small_problem() -> CalibrationProblem:
     rows, is_positive = np.random.default_rng(0).normal(size=_TABLE), np.arange(_TABLE[0]) % 10 == 0
     return CalibrationProblem(rows[is_positive], rows[~is_positive])
@@ -72,21 +78,7 @@ def _ranked(problem: CalibrationProblem) -> RankedProblem:
     return rank_whole(problem, 1.0, only_useful=True)[0]
 
 
-def _moves(problem: CalibrationProblem) -> None:
-    _Unstarted(_ranked(problem)).step(1)
-
-
-def _rest(problem: CalibrationProblem) -> None:
-    from eesvm.calibration.calibrators.independent import SigmoidCalibrator  # it loads scikit-learn
+def _solve(problem: CalibrationProblem) -> None:
     from eesvm.calibration.exact import solve
 
-    rows = np.concatenate([problem.positive_scores, problem.negative_scores])
-    SigmoidCalibrator().fit(rows, (np.arange(len(rows)) < problem.n_positives).astype(int))
     solve(problem, time_limit=0.2)
-
-
-class _Unstarted(NeighbourhoodSearch):
-    """Only its moves are wanted here; whoever is waited for compiles what makes the first solution."""
-
-    def _cover_start(self, levels: NDArray[np.int32] | None, run: Run | None) -> None:
-        pass

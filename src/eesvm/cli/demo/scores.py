@@ -13,12 +13,12 @@ from eesvm._support.ahead import wait_for
 from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_folder, atomic_write
 from eesvm.calibration.calibrators.joint import JointCalibrator
-from eesvm.calibration.search.tree_kernels import search_tree
+from eesvm.calibration.search.ascent_kernels import positives_reply
 from eesvm.calibration.tables.examples import DigitExample, digit_score_table
 from eesvm.calibration.tables.score_table import write_score_table
 from eesvm.cli.calibrate import fit
 from eesvm.cli.console import Screen
-from eesvm.cli.demo.rehearsal import compile_dive
+from eesvm.cli.demo.rehearsal import compile_dive, compile_sigmoids
 from eesvm.cli.demo.scores_report import SEARCH_HEADER, Search, demo_page, introduction
 from eesvm.cli.outputs import Comparison, report_comparison, report_result, write_calibration, write_comparison
 from eesvm.experiments.tables.windows import ACROSS_IMAGES, OWN_IMAGE, compare_calibrators
@@ -37,7 +37,7 @@ def run(
     screen.say(introduction(example))
     if helper is not None:
         screen.say("The first run compiles the searches, which takes half a minute.")
-        compile_dive()  # meanwhile the helper compiles what is needed before and after it
+        compile_dive()  # meanwhile the helper compiles the rest of the exact method
     searches = _search(example, screen, helper)
     comparison = _compare(example, screen)
     with atomic_folder(output, overwrite) as folder:
@@ -50,9 +50,10 @@ def run(
 def _search(example: DigitExample, screen: Screen, helper: subprocess.Popen[bytes] | None) -> list[Search]:
     """Both variants of the problem by each method; the last one is what the report is about."""
     found = {}
-    for method in ("greedy", "exact", "algorithm1"):  # the last is compiled by the helper while we are at the second
-        if method == "algorithm1":
-            wait_for(helper, search_tree)
+    for method in _METHODS:
+        if method == "exact" and helper is not None:
+            compile_sigmoids()  # needed later, and there is time for it
+            wait_for(helper, positives_reply)  # the last that the helper compiles
         for variant in (OWN_IMAGE, ACROSS_IMAGES):
             calibrator = JointCalibrator(method=method, time_limit=_SECONDS)
             problem = fit(example.train, calibrator, screen, variant == ACROSS_IMAGES, f"{variant}, {method}")
