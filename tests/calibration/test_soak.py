@@ -4,11 +4,17 @@ import pytest
 
 from helpers.examples import many
 from helpers.soak import run_case
+from helpers.soak_core import run_core_case
 
 
 @pytest.mark.parametrize("first", range(0, many(1000), 50))
 def test_every_answer_is_right_and_verified(first):
     assert [fault for seed in range(first, first + 50) for fault in run_case(seed)[1]] == []
+
+
+@pytest.mark.parametrize("first", range(0, many(1000), 50))
+def test_hard_positives_at_tiny_limits_end_at_the_optimum(first):
+    assert [fault for seed in range(first, first + 50) for fault in run_core_case(seed)[1]] == []
 
 
 # Few detectors, and weights so far apart that a price fit for a bad solution hides what the good ones lose.
