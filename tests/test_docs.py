@@ -28,7 +28,7 @@ SLOW_EXAMPLES = {  # searches that are given some seconds, and those that look a
     *("plot_02_gap_over_time", "plot_03_recall_frontier", "plot_05_comparing_calibrators"),
     *("plot_09_windows", "plot_10_detector", "plot_11_carrying_a_mask_over"),
 }
-LONG_EXAMPLES = {"plot_12_own_features"}  # it trains on photographs
+LONG_EXAMPLES = {"plot_12_own_features"}  # it trains an ensemble
 
 
 def marks_of(example):

@@ -240,6 +240,7 @@ def test_no_permission(tmp_path, monkeypatch):
         ("t.csv", "class,a\n1,2\n", "there is no column 'label' of labels, only 'class', 'a'"),
         ("t.csv", "label,a,b,a\n1,2,3,4\n", "column 'a' is there more than once"),
         ("t.csv", "label,a,b\n1,2,3\n0,2,x\n", "line 3, column 'b': 'x' is not a number"),
+        ("t.csv", "case,label,a\nTX-1,1,2\n", "line 2, column 'case': 'TX-1' is not a number; if the column holds no scores, leave it out by --exclude case"),
         ("t.csv", "label,a,b\n1,2,3\n\n0,,4\n", "line 4, column 'a': '' is not a number" + OFFER),
         ("t.csv", "label,a\n1,1_0\n", "line 2, column 'a': '1_0' is not a number"),
         ("t.csv", "label,a\n1," + "9e" * 50 + "\n", f"line 2, column 'a': '{'9e' * 20}...' is not a number"),

@@ -216,6 +216,8 @@ def _check_row(row: list[str], layout: _Layout, line: int, n_bad: int) -> None:
             number = float(row[j])
         except ValueError:
             shown = row[j] if len(row[j]) <= 40 else row[j][:40] + "..."
+            if not is_missing and line == 2 and len(layout.scores) > 1:  # text from the first row on: names, perhaps
+                offer = f"; if the column holds no scores, leave it out by --exclude {layout.header[j]}"
             raise InputError(f"{where}: {shown!r} is not a number{offer}") from None
         if not math.isfinite(number) and n_bad:
             noun = "score is" if n_bad == 1 else "scores are"
