@@ -121,12 +121,13 @@ def _until(is_so, seconds=60):
 
 REHEARSED = """
 import sys
-from eesvm.calibration.search import ascent_kernels, dive_kernels, neighbourhood_kernels, tree_kernels
+from eesvm.calibration.search import ascent_kernels, dive_kernels, neighbourhood_kernels
 from eesvm.cli.demo import rehearsal, scores
 from eesvm.cli.console import Screen
 rehearsal.scores()
 rehearsal.compile_dive()
-kernels = [neighbourhood_kernels.make_moves, dive_kernels.least_costs, dive_kernels.dive, tree_kernels.search_tree]
+kernels = [neighbourhood_kernels.make_moves, neighbourhood_kernels.start_from, neighbourhood_kernels.cover_first]
+kernels += [neighbourhood_kernels.settle, dive_kernels.least_costs, dive_kernels.dive]
 kernels += [ascent_kernels.exact_values, ascent_kernels.undominated, ascent_kernels.by_negative]
 before = [set(kernel.signatures) for kernel in kernels]
 assert all(before), before
