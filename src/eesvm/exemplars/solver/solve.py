@@ -35,6 +35,8 @@ _COMMON_TOL = 1e-2  # of that start
 _MANY, _LEAST_MANY = 0.15, 1000  # share of the negatives, and number, from which on they are better taken all at once
 _SAMPLE, _SAMPLE_PER_COLUMN = 2500, 4  # negatives, at least, that the mean exemplar is trained on for Newton steps
 _ON_MARGIN = 1e-3  # so near to its margin a negative lies on it
+_ROUNDING = 1e-2  # share of the tolerance that rounding may cost
+_FEW_BITS = 8  # last bits of a score that rounding may take
 _COMPANY = 2  # times what the mean exemplar needs are allowed for many, where the budget is not strict
 
 Progress = Callable[[int, int], object]
@@ -154,6 +156,25 @@ class _Training:
         members = pool.members[chosen]
         self.weights[members], self.biases[members] = pool.weights[chosen, :-1], pool.biases[chosen]
         self.n_support[members] = (pool.duals[chosen] > 0).sum(axis=1)
+        for j in members:
+            self.biases[j] = self._rounded_up(pool.problem, j)
+
+    def _rounded_up(self, problem: TrainingProblem, j: int) -> np.float32:
+        """The bias of exemplar j, raised where rounding to float32 costs the positive more than `tol` allows.
+
+        A positive that counts a million times pays for the last bit of its score; negatives pay less for a few bits.
+        """
+        costs, bias = problem.objective, self.biases[j]
+        if costs.is_squared or costs.bias_multiplier == 0:
+            return bias
+        if costs.positive_cost <= costs.negative_cost * problem.negatives.shape[0]:
+            return bias
+        terms = problem.positives[j].astype(np.float64) * self.weights[j]
+        lacks = problem.margins.positives[j] - (terms.sum() + float(bias))
+        few_bits = _FEW_BITS * np.spacing(np.float32(abs(bias) + np.abs(terms).sum()))
+        if not 0 < lacks <= few_bits or costs.positive_cost * lacks <= _ROUNDING * self.tol * self.objective[j]:
+            return bias
+        return np.nextafter(np.float32(bias + lacks), np.float32(np.inf))
 
 
 def _halves(pool: Pool, waiting: NDArray[np.intp], n_new: int) -> Iterator[Pool]:
