@@ -2,8 +2,9 @@
 
 In processor seconds of one thread, for each dense table: the loss of a neighbourhood search of all positives; the same for
 the k hardest alone, each the dearest of those that the levels so far leave uncovered; then the nodes that the search of
-hard positives needs for one share of the loss after the other, until one takes more than `--most` seconds. Writes
-benchmarks/results/hard.md. Needs the score tables that benchmarks/_common.py looks for.
+hard positives needs for one share of the loss after the other, until one takes more than `--most` seconds.
+
+Writes benchmarks/results/hard.md. Needs the score tables that benchmarks/_common.py looks for.
 """
 
 from __future__ import annotations
