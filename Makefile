@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Bytecode is kept in this folder even where the environment says otherwise: else every process compiles package and tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo check test test-all test-bounds lint docs fuzz soak bench bench-solver clean
 

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,11 @@ def package_files():
     return sorted(PACKAGE.rglob("*.py"))
 
 
+@cache
+def parsed(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def place(module):
     """A dotted name below the package as its parts: eesvm.detector.files is ("detector", "files")."""
     return tuple(module.split(".")[1:])
@@ -109,7 +115,7 @@ def place(module):
 
 def imports_within(path):
     """Line and place of every import of the package in a file, lazy and type-only ones included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, place(alias.name)) for alias in node.names if alias.name.startswith("eesvm"))
         elif isinstance(node, ast.ImportFrom):
@@ -186,7 +192,7 @@ def test_no_underscored_name_of_a_neighbour_is_imported():
 
 def test_every_module_says_what_it_is():
     for path in package_files():
-        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+        text = ast.get_docstring(parsed(path))
         assert text, f"{path} has no docstring"
         assert text.split("\n\n")[0].endswith("."), f"{path}: a docstring opens with a sentence"
 

@@ -115,6 +115,7 @@ def test_tasks_run_elsewhere_and_share_values(engine, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_a_folder_that_workers_do_not_see(engine, monkeypatch, tmp_path):
     monkeypatch.setattr(engine, "_ask", lambda function, *arguments: {"one": True, "other": False})
     assert not engine.sees(tmp_path)
@@ -198,6 +199,7 @@ def test_a_task_that_kills_every_worker_is_given_up(engine):
         engine.submit(die, 1).result()
 
 
+@pytest.mark.long
 def test_other_versions_are_refused(cluster, engine, monkeypatch):
     monkeypatch.setattr(distributed, "__version__", "0.0.7")
     sentence = r"the worker tcp://\S+ has eesvm \S+, but this training is run by eesvm 0.0.7: install that one"
@@ -207,6 +209,7 @@ def test_other_versions_are_refused(cluster, engine, monkeypatch):
         engine.submit(refuse, 1).result()  # a worker that came later
 
 
+@pytest.mark.long
 def test_what_cannot_be_pickled_is_named(engine, tmp_path):
     lock = threading.Lock()
     dataset = scenes("train", 4)

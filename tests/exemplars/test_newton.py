@@ -76,7 +76,6 @@ def test_the_duality_gap_closes_by_plain_numpy(squared, C, positive_weight):
 
 
 ODD_TABLES = {
-    "repeated rows": lambda x: np.concatenate([x[:40]] * 5),
     "rows of zeros": lambda x: np.where(np.arange(len(x))[:, None] % 3 == 0, np.float32(0), x),
     "constant columns": lambda x: np.where(np.arange(x.shape[1]) % 2 == 0, np.float32(1.5), x),
     "columns of zeros": lambda x: np.where(np.arange(x.shape[1]) % 2 == 0, np.float32(0), x),
@@ -84,6 +83,7 @@ ODD_TABLES = {
     "one row": lambda x: x[:1],
     "a row that is far longer": lambda x: np.where(np.arange(len(x))[:, None] == 3, 5 * x, x),
     "tiny rows": lambda x: x * np.float32(1e-3),
+    "repeated rows": lambda x: np.concatenate([x[:40]] * 5),
 }
 
 
