@@ -1,6 +1,8 @@
 """Held-out figures are those of a plain loop; pooled thresholds and votes decide what they say they decide."""
 
+import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from eesvm import CalibrationProblem, InputError, JointCalibrator, load_calibration, save_calibration, verify
+from eesvm import CalibrationProblem, InputError, JointCalibrator, load_calibration, save_calibration, solve, verify
 from eesvm.calibration.held_out import (
     cross_validate,
     make_folds,
@@ -212,6 +214,25 @@ def test_thresholds_for_new_rows_follow_columns_and_units():
     doubled = JointCalibrator(target_recall=0.9, n_jobs=1).fit(made.scores * 2, made.labels)
     np.testing.assert_allclose(doubled.thresholds_, 2 * first.thresholds_, rtol=1e-5)
     np.testing.assert_array_equal(doubled.predict(made.scores * 2), first.predict(made.scores))
+
+
+@pytest.mark.parametrize("when", [0, 1, 3])
+def test_ctrl_c_in_any_search_ends_all_of_them(when, monkeypatch):
+    """Thresholds are then those of the search, with its proof, and say that they were not drawn together."""
+    made, n_searches = table(3), itertools.count()
+
+    def interrupted(problem, **options):
+        result = solve(problem, **options)
+        return replace(result, statistics=result.statistics | {"is_interrupted": next(n_searches) == when})
+
+    monkeypatch.setattr("eesvm.calibration.calibrators.joint.solve", interrupted)
+    calibrator = JointCalibrator(target_recall=0.9, n_jobs=1).fit(made.scores, made.labels)
+    assert calibrator.result_.statistics["is_interrupted"]
+    assert not hasattr(calibrator, "pooled_")
+    plain = JointCalibrator(min_recall=0.9, n_jobs=1).fit(made.scores, made.labels)
+    np.testing.assert_array_equal(calibrator.thresholds_, plain.thresholds_)
+    assert calibrator.result_.lower_bound == plain.result_.lower_bound
+    assert next(n_searches) == when + 2  # the plain one was the last
 
 
 def test_useless_exemplars_stay_off_and_units_of_their_own_do_not_count():
@@ -477,6 +498,7 @@ def test_too_few_rows_are_no_error(tmp_path, capsys):
     ("options", "sentence"),
     [
         (["--folds", "1"], "--folds must be 0, or 2 or more, got 1"),
+        (["--folds", "0", "--target-recall", "0.9"], "--target-recall needs rows that are held out: --folds must be 2 or more, got 0"),
         (["--target-recall", "0.9", "--min-recall", "0.9"], "--target-recall goes with no --min-recall, --max-loss or --min-precision"),
         (["--target-recall", "0.9", "--max-loss", "3"], "--target-recall goes with no --min-recall, --max-loss or --min-precision"),
     ],

@@ -238,6 +238,8 @@ def test_no_permission(tmp_path, monkeypatch):
         ("t.csv", "label,a\n", "there is a header but no row below it"),
         ("t.csv", "label\n1\n0\n", "there are no columns of scores"),
         ("t.csv", "class,a\n1,2\n", "there is no column 'label' of labels, only 'class', 'a'"),
+        ("t.csv", "class,case,a\nbad,TX-1,2\n", "there is no column 'label' of labels, only 'class', 'case', 'a': --label-column names it"),
+        ("t.csv", "label;a;b\n1;2,5;3\n", "line 2, column 'a': '2,5' is not a number: write a point for the comma"),
         ("t.csv", "label,a,b,a\n1,2,3,4\n", "column 'a' is there more than once"),
         ("t.csv", "label,a,b\n1,2,3\n0,2,x\n", "line 3, column 'b': 'x' is not a number"),
         ("t.csv", "case,label,a\nTX-1,1,2\n", "line 2, column 'case': 'TX-1' is not a number; if the column holds no scores, leave it out by --exclude case"),
@@ -472,6 +474,17 @@ def test_a_column_that_counts_rows_is_no_detector(tmp_path, name, ids):
     assert read_score_table(file, columns=["a"]).exemplar_names == ["a"]
     assert read_score_table(file, columns=["a", "id"]).exemplar_names == ["a", "id"]  # asked for by name
     assert read_score_table(file, columns=["id", "a"], exclude=["id"]).exemplar_names == ["a"]
+
+
+def test_a_column_called_weight_is_noticed(tmp_path):
+    (tmp_path / "t.csv").write_text("label,a,Weight\n1,2,0.5\n0,1,2\n")
+    table = read_score_table(tmp_path / "t.csv")
+    assert table.exemplar_names == ["a", "Weight"]
+    assert table.notes == (
+        "column 'Weight' is taken for scores of a detector: if it holds weights, leave it out by --exclude Weight; "
+        "weights of negatives are read from .npz files",
+    )
+    assert not read_score_table(tmp_path / "t.csv", columns=["a", "Weight"]).notes  # asked for by name
 
 
 def test_whole_numbers_of_which_no_two_are_alike_are_noticed(tmp_path):

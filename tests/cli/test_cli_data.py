@@ -87,8 +87,11 @@ def save_partly_labelled(root, config=""):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ([], "they are left out of training and evaluation: --unlabelled keep takes them as images without objects"),
-        (["--unlabelled", "keep"], "they count as images without objects: --unlabelled skip leaves them out"),
+        (
+            [],
+            "such images are left out of training and evaluation: --unlabelled keep takes them as images without objects",
+        ),
+        (["--unlabelled", "keep"], "such images count as images without objects: --unlabelled skip leaves them out"),
     ],
 )
 def test_images_without_label_file_are_counted_apart(tmp_path, capsys, options, sentence):
@@ -96,7 +99,7 @@ def test_images_without_label_file_are_counted_apart(tmp_path, capsys, options, 
     assert main(["data", "info", str(tmp_path), *options]) == 0
     out = capsys.readouterr().out
     assert "images       3, 1 without objects, 1 without annotation\n" in out
-    assert f"note: 1 of 3 images have no annotation; {sentence}\n" in out
+    assert f"note: 1 of 3 images has no annotation; {sentence}\n" in out
 
 
 def test_what_was_not_checked_is_said(tmp_path, capsys):

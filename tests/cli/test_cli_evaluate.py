@@ -339,7 +339,7 @@ def test_images_without_annotation_among_others_are_not_judged(capsys, tmp_path)
     assert capsys.readouterr().out == expected
     assert main(arguments[:-1]) == 0
     shown = capsys.readouterr()
-    assert "1 images without annotation are not judged" in shown.out + shown.err
+    assert "1 image without annotation is not judged" in shown.out + shown.err
 
 
 def test_a_folder_called_scenes_goes_before_the_embedded_ones(capsys, tmp_path, monkeypatch):

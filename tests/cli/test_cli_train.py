@@ -141,7 +141,7 @@ def test_images_without_label_file_are_left_out_and_said(tmp_path, capsys):
         out = tmp_path / f"model_{n_used}"
         few = ["--set", "windows.max_windows=60", "--no-cache"]
         assert main(["train", str(tmp_path / "data"), *QUICK, *few, *options, "-o", str(out)]) == 0
-        assert f"note: 2 of 6 images have no annotation; they {sentence}\n" in capsys.readouterr().out
+        assert f"note: 2 of 6 images have no annotation; such images {sentence}\n" in capsys.readouterr().out
         used = json.loads((out / "run.json").read_text())["inputs"]["images"]
         assert len(used) == n_used
         assert unlabelled.isdisjoint(used) == (n_used == 4)

@@ -313,6 +313,9 @@ def test_images_that_cannot_be_read():
     assert [str(problem) for problem in problems] == [f"{records[0].image_id}: no such luck"]
     assert [scene.image_id for scene in data.scenes if scene.image is None] == [records[0].image_id]
     assert "1 image could not be read: what was found there is listed without a picture." in data.notes
+    again = gathered(dataset=replace(scenes("test"), images=records), problems=problems)  # as if detection had met it
+    assert len(problems) == 1
+    assert again.notes == data.notes
 
 
 @pytest.mark.long

@@ -111,6 +111,8 @@ def _check_options(arguments: argparse.Namespace) -> None:
         raise UsageError("--folds must be 0, or 2 or more, got 1")
     if arguments.target_recall is not None and (goal is not None or arguments.min_recall != 1):
         raise UsageError("--target-recall goes with no --min-recall, --max-loss or --min-precision")
+    if arguments.target_recall is not None and arguments.folds == 0:
+        raise UsageError("--target-recall needs rows that are held out: --folds must be 2 or more, got 0")
     if arguments.max_detectors is not None and arguments.method != "exact":
         raise UsageError(f"--max-detectors needs --method exact, got {arguments.method}")
     if arguments.min_precision is not None and arguments.detector_cost > 0:

@@ -84,6 +84,10 @@ def run(arguments: argparse.Namespace) -> int:
         silent = [name for name in detector.classes_ if name not in suggested]
         if silent:
             screen.note(f"the training images suggest no least score of {enumeration(silent)}: all detections stay")
+    most = detector.checked_options().detection.max_detections
+    if arguments.score is None and most is not None and any(len(one) >= most for one in found):
+        kept = f"the {most:,} best detections of an image are kept, however low they score"
+        screen.note(f"{kept}: --score auto keeps those worth a look")
     report_problems(problems, screen)
     screen.say(f"\nwritten to {', '.join(files)}")
     if arguments.profile:

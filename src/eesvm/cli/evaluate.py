@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from eesvm._support.amounts import counted
 from eesvm._support.extras import MissingPackageError
 from eesvm._support.figures import save_png
 from eesvm._support.files import atomic_folder, atomic_write, check_output_folder, write_csv
@@ -88,7 +89,8 @@ def _judged(truth: Dataset, detections: list[Detections], screen: Screen) -> tup
     known = truth.annotated()
     left_out = {record.image_id for record in truth} - {record.image_id for record in known}
     if left_out:
-        screen.note(f"{len(left_out):,} images without annotation are not judged")
+        are = "is" if len(left_out) == 1 else "are"
+        screen.note(f"{counted(len(left_out), 'image')} without annotation {are} not judged")
     return known, [found for found in detections if found.image_id not in left_out]
 
 

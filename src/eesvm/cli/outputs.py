@@ -74,12 +74,15 @@ def report_result(calibrator: JointCalibrator, problem: CalibrationProblem, scre
         facts.append(("exemplars in use", f"cost {amount(cost)} of the loss"))
     if calibrator.target_recall is not None:
         facts.append(("wanted of new rows", f"recall {percent(calibrator.target_recall)}"))
-        facts.append(("thresholds", _pooled_text(calibrator.pooled_)))
+        if hasattr(calibrator, "pooled_"):
+            facts.append(("thresholds", _pooled_text(calibrator.pooled_)))
     screen.facts(facts)
     for note in problem.notes(getattr(calibrator, "exemplar_names_", None)):
         screen.note(note)
-    if result.status == "feasible" and calibrator.method != "greedy" and calibrator.target_recall is None:
+    if result.statistics.get("is_interrupted", False):
         screen.note("the search was interrupted; these are the best thresholds it had found")
+        if calibrator.target_recall is not None:
+            screen.note("held-out rows were not asked for the wanted recall: expect less of it on new rows")
 
 
 def _pooled_text(pooled: Pooled) -> str:

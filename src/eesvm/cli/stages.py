@@ -129,7 +129,8 @@ def note_unlabelled(dataset: Dataset, screen: Screen) -> None:
     if n_skipped < n_without:
         some = f"are left out ({n_skipped:,}) or ({n_without - n_skipped:,}) " * bool(n_skipped)
         fate = f"{some}count as images without objects: --unlabelled skip leaves them out"
-    screen.note(f"{n_without:,} of {n_all:,} images have no annotation; they {fate}")
+    have = "has" if n_without == 1 else "have"
+    screen.note(f"{n_without:,} of {n_all:,} images {have} no annotation; such images {fate}")
 
 
 def report_problems(problems: list[Problem], screen: Screen) -> None:

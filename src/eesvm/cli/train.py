@@ -135,6 +135,11 @@ def _report(
     for name in detector.skipped_classes_:
         screen.note(f"the class {name} has no object to learn from and is left out")
     for model in detector.models_:
+        if len({one.image_id for one in model.annotations}) == 1:
+            screen.note(
+                f"the class {model.class_name} has objects in one image only: none can be left out to judge it by, so "
+                "what it finds in other images may mean little"
+            )
         if has_few_negatives(model.facts):
             screen.note(
                 f"the class {model.class_name} has only "

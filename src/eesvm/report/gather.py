@@ -73,7 +73,6 @@ def gather(
     trained = _training(detector, frontier_seconds, progress)
     judgement = judge(dataset, detections, list(class_ids))
     scenes, images, unreadable = Scenes(dataset), _pictures(exemplars), [] if problems is None else problems
-    n_problems = len(unreadable)
     chosen = choose_detections(detections, max_detections)
     shown = [scenes.detection(found, row, class_ids, exemplars, judgement) for found, row in chosen]
     missed = () if judgement is None else scenes.missed(judgement, class_ids, _MOST_MISSED)
@@ -106,7 +105,7 @@ def gather(
         data,
         headline=texts.headline(detector.inputs_, data, dataset, judgement),
         facts=tuple(texts.facts(data, judgement)),
-        notes=tuple(texts.notes(data, dataset, used, has_scores, len(unreadable) - n_problems)),
+        notes=tuple(texts.notes(data, dataset, used, has_scores, sum(scene.image is None for scene in embedded))),
     )
 
 

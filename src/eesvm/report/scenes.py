@@ -142,7 +142,9 @@ def _embedded(
         if look is not None:
             look(pixels)
     except (InputError, OSError, ValueError, MemoryError) as error:
-        skip(Problem(record.path or record.image_id, reason(error), kind="image"), problems, strict=False)
+        where = record.path or record.image_id
+        if all(one.path != where or one.kind != "image" for one in problems):  # detection has met it, perhaps
+            skip(Problem(where, reason(error).removeprefix(f"{where}: "), kind="image"), problems, strict=False)
         return None
     return image
 

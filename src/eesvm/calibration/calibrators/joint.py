@@ -283,6 +283,7 @@ class JointCalibrator(ScoreCalibrator):
             if self.max_detectors is None:
                 raise
             result = solve(problem, max_loss=total_weight(problem), max_detectors=self.max_detectors, node_limit=1)
+        _stop_if_interrupted(result)
         return result.thresholds
 
     def refit_as_fitted(self, problem: CalibrationProblem, share: float, groups: Groups) -> FloatArray:
@@ -312,6 +313,7 @@ class JointCalibrator(ScoreCalibrator):
             copy.fit_problem(problem, groups)
         except InputError:  # the part cannot meet what is asked for, or is too small to be cut into folds once more
             return self.refit(problem, share)
+        _stop_if_interrupted(copy.result_)
         return getattr(copy, "votes_", copy.thresholds_)
 
     def _goal_is_recall(self) -> bool:
@@ -357,9 +359,15 @@ class JointCalibrator(ScoreCalibrator):
         own, others = groups or (None, None)
         folds = make_folds(problem, self.n_folds, own, others, self.random_state)
         floor, result = self._floor(), self.result_
+        if _is_interrupted(result):  # thresholds stay those of the search
+            return
         is_limited = self.max_detectors is not None or bool(problem.detector_cost.any())
         choices = [choice for choice in CHOICES if choice.keep_off or not is_limited]
-        self.pooled_ = pool(problem, floor, folds, self.refit, result.thresholds, choices)
+        try:
+            self.pooled_ = pool(problem, floor, folds, self.refit, result.thresholds, choices)
+        except KeyboardInterrupt:
+            self.result_ = replace(result, statistics=result.statistics | {"is_interrupted": True})
+            return
         thresholds = self.pooled_.thresholds
         if problem.is_feasible(thresholds, floor):
             self.result_ = replace(
@@ -444,6 +452,16 @@ def own_image_pairs(
     exemplar_images = check_groups(exemplar_groups, n_exemplars, "exemplar_groups", "exemplar")
     image_ids, exemplar_ids = group_ids(images, exemplar_images, names=("groups", "exemplar_groups"))
     return image_ids[:, None] == exemplar_ids[None, :]
+
+
+def _is_interrupted(result: CalibrationResult) -> bool:
+    return bool(result.statistics.get("is_interrupted", False))
+
+
+def _stop_if_interrupted(result: CalibrationResult) -> None:
+    """Ctrl-C in one of many refits ends all of them, not the one search alone."""
+    if _is_interrupted(result):
+        raise KeyboardInterrupt
 
 
 def _reachable(problem: CalibrationProblem, floor: float) -> float:

@@ -19,6 +19,7 @@ from eesvm._support.archives import listed
 from eesvm._support.validation import InputError
 
 _FEW_ROWS = 20  # below it, whole numbers of which no two are alike are no surprise
+_WEIGHTS = ("weight", "weights", "sample_weight", "sample_weights")  # names of columns that hold no scores
 
 
 @dataclass
@@ -54,7 +55,13 @@ def note_ids(scores: NDArray[Any], names: Sequence[str]) -> list[str]:
             f"{listed(counting, 'column')} not like scores but like numbers of rows, whole and no two alike: leave it "
             f"out by --exclude {','.join(counting)}, or name all columns of scores by --columns"
         )
-    return [
+    weights = [
+        f"column {name!r} is taken for scores of a detector: if it holds weights, leave it out by --exclude {name}; "
+        "weights of negatives are read from .npz files"
+        for name in names
+        if name.casefold() in _WEIGHTS
+    ]
+    return weights + [
         f"column {name!r} holds whole numbers, no two alike: if they are identifiers, leave it out by --exclude {name}"
         for name in unique
     ]

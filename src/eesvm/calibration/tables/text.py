@@ -10,6 +10,7 @@ import csv
 import gzip
 import itertools
 import math
+import re
 import warnings
 import zlib
 from collections.abc import Callable, Sequence
@@ -47,7 +48,10 @@ def read_delimited(
         raise InputError(f"it is not UTF-8 text (byte {error.start} of a block: {error.reason})") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"the compressed data is damaged ({error})") from None
+    without_labels = f"there is no column {label_column!r} of labels, only {listed(layout.header)}"
     if cells is None or cells.shape[1] != len(layout.header) or layout.is_bad(cells).any():
+        if layout.label is None and columns is None:  # else a column of labels under another name is called no number
+            raise InputError(f"{without_labels}: --label-column names it")
         _explain(path, layout, cells)
     scores = cells[:, layout.scores]
     names = [layout.header[j] for j in layout.scores]
@@ -56,7 +60,7 @@ def read_delimited(
         names=names,
         labels=None if layout.label is None else layout.texts(layout.label, cells),
         labels_name=label_column,
-        without_labels=f"there is no column {label_column!r} of labels, only {listed(layout.header)}",
+        without_labels=without_labels,
         groups=None if layout.group is None else layout.texts(layout.group, cells),
         ignored=[layout.header[j] for j in sorted(layout.ignored())],
         notes=note_ids(scores, names) if columns is None else [],
@@ -216,7 +220,9 @@ def _check_row(row: list[str], layout: _Layout, line: int, n_bad: int) -> None:
             number = float(row[j])
         except ValueError:
             shown = row[j] if len(row[j]) <= 40 else row[j][:40] + "..."
-            if not is_missing and line == 2 and len(layout.scores) > 1:  # text from the first row on: names, perhaps
+            if re.fullmatch(r"\s*[-+]?\d+,\d+\s*", row[j]):
+                offer = ": write a point for the comma"
+            elif not is_missing and line == 2 and len(layout.scores) > 1:  # text from the first row on: names, perhaps
                 offer = f"; if the column holds no scores, leave it out by --exclude {layout.header[j]}"
             raise InputError(f"{where}: {shown!r} is not a number{offer}") from None
         if not math.isfinite(number) and n_bad:
