@@ -131,7 +131,7 @@ def figure_lines(arguments: argparse.Namespace, setting: Setting) -> list[str]:
     lines = [f"## Figures, drawn from the class {FIGURES_CLASS}"]
     for _, name, caption, alt in json.loads((folder / "captions.json").read_text())["figures"]:
         if name is not None:
-            target = arguments.output.with_name(f"voc2007_claims_{folder.parent.name}_{name}.png")
+            target = arguments.output.with_name(f"{arguments.claims_name}_{folder.parent.name}_{name}.png")
             target.write_bytes((folder / f"{name}.png").read_bytes())
             lines.append(f"![{alt}]({target.name})")
         lines.append(caption)
@@ -245,7 +245,7 @@ def beside_paper_section(arguments: argparse.Namespace, setting: Setting) -> lis
         f"{recall.value:.1f} % ({recall.low:.1f} to {recall.high:.1f}; paper {PAPER_TABLES[1].rows[RECALL].mean:.1f}), and "
         "stated as a multiple of those of independent sigmoids. Behind AP the difference to these. In brackets over images. "
         "The paper's figures are of ILSVRC 2014. All verdicts, and all classes: "
-        f"[the claims](voc2007_claims_{slug(setting.name)}.md)."
+        f"[the claims]({arguments.claims_name}_{slug(setting.name)}.md)."
     )
     head = ["method", "false positives", "paper", "window AP", "paper", "detection AP", "paper"]
     return [f"## Tables 1 to 3 beside the paper's: {setting.name}", "", text, "", markdown(head, rows), ""]
