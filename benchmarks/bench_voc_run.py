@@ -146,9 +146,9 @@ def whole_chains(has_network: bool) -> list[list[Command]]:
     train, val, made = "windows_train.npz", "windows_val.npz", f"{VOC_2012.network}.onnx"
     there = {split: (f"windows_{split}.npz", f"photographs_{split}") for split in ("train", VAL)}
     described = tuple(f"raw/{VOC_2012.network}_crop_{split}.npy" for split in ("train", VAL))
-    tuning = [network(VOC_2012.network, "windows_network.npz", "photographs_network")]
+    tuning = [network(VOC_2012.network, "photographs_network")]  # proposes their windows, too
     return [
-        [windows("train", "photographs_train"), windows(VAL, "photographs_val"), raw("train", POOLED, *there["train"]),
+        [windows("train", "photographs_train"), raw("train", POOLED, *there["train"]), windows(VAL, "photographs_val"),
          raw(VAL, POOLED, *there[VAL]), tables(POOLED, needs=(train, val)), raw("train", HOGS, train), raw(VAL, HOGS, val),
          tables(HOGS, needs=(train, val))],
         [*([] if has_network else tuning), raw("train", VOC_2012, made, *there["train"])],
@@ -245,7 +245,7 @@ def tables_plan(arguments: Namespace) -> Iterator[Task]:
     yield from judged(VOC_2012, "default", classes, ("judge", "cross"))
     yield from ways(VOC_2012, "curve", curve, arguments)
     yield from judged(HALF_VAL, "paper", sweep, ("judge",))
-    yield from fewer_exemplars(HALF_VAL, sweep, arguments)
+    yield from fewer_exemplars(HALF_VAL, sweep, arguments, COUNTS[::-1])
     yield from claims(POOLED, SMALL, classes, arguments)
     yield from claims(POOLED, FULL, classes, arguments)
     yield from judged(POOLED, "paper", classes, ("judge",))
@@ -282,10 +282,12 @@ def judged(
         yield Task(f"{setting.name}, {recipe}, {name}", (setting,), bench_voc.judge_class, (items,))
 
 
-def fewer_exemplars(setting: Setting, classes: Sequence[str], arguments: Namespace) -> Iterator[Task]:
+def fewer_exemplars(
+    setting: Setting, classes: Sequence[str], arguments: Namespace, counts: Sequence[int] = COUNTS
+) -> Iterator[Task]:
     """Of classes that have more."""
     names = [i.class_name for i in images_of(setting.exemplars, arguments).instances() if not i.is_difficult]
-    for count in COUNTS:
+    for count in counts:
         for name in (one for one in classes if names.count(one) > count):
             item = {"setting": setting, "recipe": "paper", "class": name, "kind": "exemplars", "value": count}
             title = f"{setting.name}, {count} exemplars, {name}"
