@@ -241,9 +241,9 @@ def tables_plan(arguments: Namespace) -> Iterator[Task]:
     sweep, curve = ([name for name in classes if name in wanted] for wanted in (arguments.sweep, arguments.curve))
     yield from claims(VOC_2012, FULL, classes, arguments)
     yield from claims(POOLED, HOG, classes, arguments)  # those of all settings with these roles
-    yield from claims(VOC_2012, SMALL, classes, arguments)
     yield from judged(VOC_2012, "default", classes, ("judge", "cross"))
     yield from ways(VOC_2012, "curve", curve, arguments)
+    yield from claims(VOC_2012, SMALL, classes, arguments)
     yield from judged(HALF_VAL, "paper", sweep, ("judge",))
     yield from fewer_exemplars(HALF_VAL, sweep, arguments, COUNTS[::-1])
     yield from claims(POOLED, SMALL, classes, arguments)
