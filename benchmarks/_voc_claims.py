@@ -154,6 +154,8 @@ def claims_page(arguments: argparse.Namespace, setting: Setting) -> str:
     if not found:
         return ""
     small, large, both = results_of([Part.from_dict(one["part"]) for one in found])
+    if not small.parts and not large.parts:
+        return ""  # HOG alone says nothing
     studies = [one["study"] for one in found if one["study"]]
     searches = tuple(Search(**search) for study in studies for search in study["searches"])
     study = PruningStudy(searches, STUDY_SECONDS, 0, tuple(note for one in studies for note in one["notes"]))
@@ -161,7 +163,7 @@ def claims_page(arguments: argparse.Namespace, setting: Setting) -> str:
     known = (first, large if large.parts else first, both if both.parts else large if large.parts else first)
     evidence = [Evidence(results, study, True, arguments.paper_images) for results in known]
     judged = judge_all(*evidence)
-    tables = list(paper_tables(small, True)[:3])
+    tables = list(paper_tables(small, True)[:3]) if small.parts else []
     if large.parts:
         tables += [*paper_tables(large, True)[3:5], paper_tables(known[2], True)[5]]
     searched = [search_table(results) for results in (small, large)]
