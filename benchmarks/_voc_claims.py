@@ -131,7 +131,7 @@ def figure_lines(arguments: argparse.Namespace, setting: Setting) -> list[str]:
     lines = [f"## Figures, drawn from the class {FIGURES_CLASS}"]
     for _, name, caption, alt in json.loads((folder / "captions.json").read_text())["figures"]:
         if name is not None:
-            target = arguments.output.with_name(f"voc2007_claims_{folder.parent.name}_{name}.png")
+            target = arguments.output.with_name(f"{arguments.claims_name}_{folder.parent.name}_{name}.png")
             target.write_bytes((folder / f"{name}.png").read_bytes())
             lines.append(f"![{alt}]({target.name})")
         lines.append(caption)
@@ -154,6 +154,8 @@ def claims_page(arguments: argparse.Namespace, setting: Setting) -> str:
     if not found:
         return ""
     small, large, both = results_of([Part.from_dict(one["part"]) for one in found])
+    if not small.parts and not large.parts:
+        return ""  # HOG alone says nothing
     studies = [one["study"] for one in found if one["study"]]
     searches = tuple(Search(**search) for study in studies for search in study["searches"])
     study = PruningStudy(searches, STUDY_SECONDS, 0, tuple(note for one in studies for note in one["notes"]))
@@ -161,7 +163,7 @@ def claims_page(arguments: argparse.Namespace, setting: Setting) -> str:
     known = (first, large if large.parts else first, both if both.parts else large if large.parts else first)
     evidence = [Evidence(results, study, True, arguments.paper_images) for results in known]
     judged = judge_all(*evidence)
-    tables = list(paper_tables(small, True)[:3])
+    tables = list(paper_tables(small, True)[:3]) if small.parts else []
     if large.parts:
         tables += [*paper_tables(large, True)[3:5], paper_tables(known[2], True)[5]]
     searched = [search_table(results) for results in (small, large)]
@@ -245,7 +247,7 @@ def beside_paper_section(arguments: argparse.Namespace, setting: Setting) -> lis
         f"{recall.value:.1f} % ({recall.low:.1f} to {recall.high:.1f}; paper {PAPER_TABLES[1].rows[RECALL].mean:.1f}), and "
         "stated as a multiple of those of independent sigmoids. Behind AP the difference to these. In brackets over images. "
         "The paper's figures are of ILSVRC 2014. All verdicts, and all classes: "
-        f"[the claims](voc2007_claims_{slug(setting.name)}.md)."
+        f"[the claims]({arguments.claims_name}_{slug(setting.name)}.md)."
     )
     head = ["method", "false positives", "paper", "window AP", "paper", "detection AP", "paper"]
     return [f"## Tables 1 to 3 beside the paper's: {setting.name}", "", text, "", markdown(head, rows), ""]

@@ -20,11 +20,9 @@ MOVED = ", boxes moved"
 
 
 def by_rule(lines: Lines, key: str) -> dict[str, np.ndarray]:
-    """(classes,) values of each rule, or (classes, resamples)."""
-    return {
-        row["rule"]: np.array([next(r[key] for r in line["rows"] if r["rule"] == row["rule"]) for line in lines])
-        for row in lines[0]["rows"]
-    }
+    """(classes,) values of each rule that all lines have, or (classes, resamples)."""
+    found = [{row["rule"]: row[key] for row in line["rows"]} for line in lines]
+    return {rule: np.array([own[rule] for own in found]) for rule in found[0] if all(rule in own for own in found)}
 
 
 def difference(values: np.ndarray) -> str:

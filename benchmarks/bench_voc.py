@@ -215,6 +215,7 @@ def make_parser() -> argparse.ArgumentParser:
     add("--device", default="auto")
     add("--title", default="Pascal VOC 2007", help="of the page")
     add("--note", default="", help="a sentence for the head of the page: machine, what was left out")
+    add("--claims-name", default="voc2007_claims", help="that the files of the claims begin with")
     add("--prose", type=Path, help="a file of Markdown, written by hand, that follows the head of the page")
     add("--work", type=Path, default=ROOT / "build" / "voc")
     add("--output", type=Path, default=ROOT / "docs" / "results" / "voc2007.md")
@@ -620,7 +621,7 @@ def write_page(arguments: argparse.Namespace) -> None:
         claims = claims_page(arguments, setting)
         if claims:
             name = part_file(arguments.work, setting, "", "").parent.name
-            arguments.output.with_name(f"voc2007_claims_{name}.md").write_text(claims)
+            arguments.output.with_name(f"{arguments.claims_name}_{name}.md").write_text(claims)
 
 
 if __name__ == "__main__":

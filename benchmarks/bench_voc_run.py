@@ -3,8 +3,8 @@
 In: the photographs and, if they are there, windows in the folder of `--work`. Out: `results.jsonl` and the parts of the
 claims in that folder, each as soon as it is measured; started again, it goes on from there. Networks and descriptors are
 prepared by chains of commands that run side by side; classes are measured by a process for each core, at a lower
-priority than the chains, in the order of `plan`, as far as their tables are there. Photographs of val may come later
-than those of train: the chains wait for the file of `--wait-for` before they need them.
+priority than the chains, in the order of `plan` or `--order`, as far as their tables are there. Photographs of val may
+come later than those of train: the chains wait for the file of `--wait-for` before they need them.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ CURVE = ("bicycle", "bird", "car", "cat", "cow", "dog", "horse", "tvmonitor")  #
 COUNTS = (25, 50, 100, 200, 500)  # exemplars of a class
 PATIENCE = 300.0  # seconds for what has been begun in time
 VAL = "val"  # a command that needs its photographs
+BESIDE, LAST = 5, 10  # priorities of what needs no GPU, and of measuring
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")  # of a process
 
 
@@ -74,12 +75,15 @@ def main() -> None:
             if kept.exists():
                 shutil.copy(kept, arguments.work / f"{VOC_2012.network}{kept.suffix}")
     chosen = whole_chains(own.network is not None) if own.whole else chains()
-    threads = [threading.Thread(target=prepare, args=(chain, arguments, own), daemon=True) for chain in chosen]
+    threads = [  # the first chain leaves the cores to those that feed the GPU
+        threading.Thread(target=prepare, args=(chain, arguments, own, BESIDE if k == 0 else 0), daemon=True)
+        for k, chain in enumerate(chosen)
+    ]
     for thread in threads:
         thread.start()
     while own.whole and not (arguments.work / "photographs_val").exists() and time.time() < own.until:
         time.sleep(1)  # objects are counted where all photographs are there
-    tasks = list(whole_plan(arguments) if own.whole else plan(arguments))
+    tasks = list(PLANS[own.order](arguments) if own.whole else plan(arguments))
     measure(tasks, arguments, own, lambda: any(thread.is_alive() for thread in threads))
     tell(arguments, "everything is done, or the time is up")
 
@@ -92,6 +96,9 @@ def parse_arguments() -> tuple[Namespace, Namespace]:
     add("--cores", type=int, default=os.cpu_count(), help="classes measured at a time (all)")
     add("--wait-for", type=Path, help="a file that is there when the photographs of val are")
     add("--whole", action="store_true", help="the whole of VOC 2007, and a network tuned on photographs of VOC 2012")
+    add(
+        "--order", choices=list(PLANS), default="default", help="of what is measured of the whole; tables: 4 to 6 first"
+    )
     add("--network", type=Path, help="one that is tuned on VOC 2012 already, as an earlier run left it")
     add("--sweep", nargs="+", default=SWEEP, help="classes of the mechanism")
     add("--curve", nargs="+", default=CURVE, help="classes that are looked at against the number of photographs")
@@ -139,9 +146,9 @@ def whole_chains(has_network: bool) -> list[list[Command]]:
     train, val, made = "windows_train.npz", "windows_val.npz", f"{VOC_2012.network}.onnx"
     there = {split: (f"windows_{split}.npz", f"photographs_{split}") for split in ("train", VAL)}
     described = tuple(f"raw/{VOC_2012.network}_crop_{split}.npy" for split in ("train", VAL))
-    tuning = [network(VOC_2012.network, "windows_network.npz", "photographs_network")]
+    tuning = [network(VOC_2012.network, "photographs_network")]  # proposes their windows, too
     return [
-        [windows("train", "photographs_train"), windows(VAL, "photographs_val"), raw("train", POOLED, *there["train"]),
+        [windows("train", "photographs_train"), raw("train", POOLED, *there["train"]), windows(VAL, "photographs_val"),
          raw(VAL, POOLED, *there[VAL]), tables(POOLED, needs=(train, val)), raw("train", HOGS, train), raw(VAL, HOGS, val),
          tables(HOGS, needs=(train, val))],
         [*([] if has_network else tuning), raw("train", VOC_2012, made, *there["train"])],
@@ -149,7 +156,7 @@ def whole_chains(has_network: bool) -> list[list[Command]]:
     ]  # fmt: skip
 
 
-def prepare(chain: Sequence[Command], arguments: Namespace, own: Namespace) -> None:
+def prepare(chain: Sequence[Command], arguments: Namespace, own: Namespace, niceness: int) -> None:
     """Run the commands of a chain; one that fails ends it."""
     for command in chain:
         needed = files_for(command, arguments, own)
@@ -157,7 +164,8 @@ def prepare(chain: Sequence[Command], arguments: Namespace, own: Namespace) -> N
             time.sleep(1)
         if time.time() > own.until:
             return
-        words = [sys.executable, "-u", str(ROOT / "benchmarks" / "bench_voc.py"), *own.words, *command.words]
+        program = [sys.executable, "-u", str(ROOT / "benchmarks" / "bench_voc.py")]
+        words = ["nice", "-n", str(niceness), *program, *own.words, *command.words]
         began, several = time.time(), os.environ | dict.fromkeys(THREADS, "4")
         with (arguments.work / "chains.log").open("a") as log:
             done = subprocess.run(words, stdout=log, stderr=log, env=several)
@@ -227,6 +235,28 @@ def whole_plan(arguments: Namespace) -> Iterator[Task]:
     yield from claims(POOLED, SMALL, classes, arguments)
 
 
+def tables_plan(arguments: Namespace) -> Iterator[Task]:
+    """Tables 4 to 6 and HOG first, then what the first run on the whole set left out; all that its tables stand beside."""
+    classes = bench_voc.classes_of(arguments)
+    sweep, curve = ([name for name in classes if name in wanted] for wanted in (arguments.sweep, arguments.curve))
+    yield from claims(VOC_2012, FULL, classes, arguments)
+    yield from claims(POOLED, HOG, classes, arguments)  # those of all settings with these roles
+    yield from judged(VOC_2012, "default", classes, ("judge", "cross"))
+    yield from ways(VOC_2012, "curve", curve, arguments)
+    yield from claims(VOC_2012, SMALL, classes, arguments)
+    yield from judged(HALF_VAL, "paper", sweep, ("judge",))
+    yield from fewer_exemplars(HALF_VAL, sweep, arguments, COUNTS[::-1])
+    yield from claims(POOLED, SMALL, classes, arguments)
+    yield from claims(POOLED, FULL, classes, arguments)
+    yield from judged(POOLED, "paper", classes, ("judge",))
+    yield from judged(VOC_2012, "paper", classes, ("judge", "coverage"))
+    yield from judged(HALF_VAL, "paper", sweep, tuple(FEWER), FEWER)
+    yield from judged(POOLED, "default", classes, ("judge", "cross"))
+
+
+PLANS: dict[str, Callable[[Namespace], Iterator[Task]]] = {"default": whole_plan, "tables": tables_plan}
+
+
 def ways(setting: Setting, kind: str, classes: Sequence[str], arguments: Namespace) -> Iterator[Task]:
     for name in classes:
         for item in bench_voc.ways_of(setting, name, arguments):
@@ -252,10 +282,12 @@ def judged(
         yield Task(f"{setting.name}, {recipe}, {name}", (setting,), bench_voc.judge_class, (items,))
 
 
-def fewer_exemplars(setting: Setting, classes: Sequence[str], arguments: Namespace) -> Iterator[Task]:
+def fewer_exemplars(
+    setting: Setting, classes: Sequence[str], arguments: Namespace, counts: Sequence[int] = COUNTS
+) -> Iterator[Task]:
     """Of classes that have more."""
     names = [i.class_name for i in images_of(setting.exemplars, arguments).instances() if not i.is_difficult]
-    for count in COUNTS:
+    for count in counts:
         for name in (one for one in classes if names.count(one) > count):
             item = {"setting": setting, "recipe": "paper", "class": name, "kind": "exemplars", "value": count}
             title = f"{setting.name}, {count} exemplars, {name}"
@@ -327,7 +359,7 @@ def without_known(task: Task, known: set[str]) -> Task | None:
 
 
 def new_pool(n: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(n, multiprocessing.get_context("spawn"), initializer=os.nice, initargs=(10,))
+    return ProcessPoolExecutor(n, multiprocessing.get_context("spawn"), initializer=os.nice, initargs=(LAST,))
 
 
 def end_task(future: Future[list[dict[str, Any]]], task: Task, began: float, arguments: Namespace) -> None:
