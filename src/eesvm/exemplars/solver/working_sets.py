@@ -122,7 +122,7 @@ class _Set:
         self.values[0] = np.clip(self.targets[0] / (self.squares[0] + self.ridges[0]), 0, self.caps[0])
         self.weights = self.values[0] * self.rows[0].astype(np.float64)
         self.accuracy, self.finest, self.n_rounds = _FIRST_ACCURACY, tol / 4, 0
-        self.is_done, self.violation, self.residual = False, np.inf, np.inf
+        self.is_done, self.has_stepped, self.violation, self.residual = False, False, np.inf, np.inf
 
     def round(self, slopes: F32) -> bool:
         """Look at the slopes of all rows; unless that ends it, let violators join and descend. Whether it goes on."""
@@ -144,7 +144,8 @@ class _Set:
             self.finest /= 4
             self.accuracy = self.finest
         self.accuracy = max(self.finest, min(self.accuracy, _LOOSE * worst))
-        self._descend()
+        if n_joined > 0 or not self._step_is_enough():
+            self._descend()
         self.n_rounds += 1
         return True
 
@@ -168,7 +169,7 @@ class _Set:
 
     def _join(self, outside: F32, slopes: F32) -> int:
         """Let the worst violators in, in the places of rows that have no dual; how many, -1 where there is no place."""
-        fresh = np.flatnonzero(outside > self.tol / 4)
+        fresh = np.flatnonzero(outside > self.finest)
         if len(fresh) == 0:
             return 0
         values, n = self.values[: self.n], self.n
@@ -209,8 +210,21 @@ class _Set:
             self._add_up()
             if self.residual <= self.accuracy:
                 return
-            if k >= next_step and not self._newton_step():
-                next_step, pause = k + 1 + pause, 2 * pause
+            if k >= next_step:
+                if self._step_is_enough():
+                    return
+                if not self.has_stepped:
+                    next_step, pause = k + 1 + pause, 2 * pause
+
+    def _step_is_enough(self) -> bool:
+        """Take a Newton step, if there is one; whether no condition is violated by more than the accuracy then."""
+        self.has_stepped = self._newton_step()
+        if self.has_stepped:
+            n, values = self.n, self.values[: self.n].astype(np.float32)
+            slopes = self.targets[:n] - self.rows[:n] @ self.weights.astype(np.float32) - self.ridges[:n] * values
+            violations = np.where(values <= 0, slopes, np.where(values >= self.caps[:n], -slopes, np.abs(slopes)))
+            self.residual = max(float(violations.max()), 0.0)
+        return self.has_stepped and self.residual <= self.accuracy
 
     def _add_up(self) -> None:
         """Weights from duals."""
@@ -239,7 +253,7 @@ class _Set:
             for _ in range(2):  # products in float32 are good for a direction
                 left = self.targets[some] - own @ at.astype(np.float32) - ridges * new.astype(np.float32)
                 step, _ = lapack.spotrs(factor, left, lower=False)
-                new, at = new + step, at + step.astype(np.float64) @ own
+                new, at = new + step, at + _sum_of(own, step.astype(np.float64))
                 is_out = (new < 0) | (new > caps[some])
                 if is_out.any():
                     break
@@ -252,7 +266,7 @@ class _Set:
             if len(leaving) > _LEAVING * len(free) or len(leaving) == len(within):
                 return False
             bounds = np.where(new[is_out] < 0, 0.0, caps[some[is_out]])
-            weights = weights + (bounds - moved[leaving]) @ rows[leaving]
+            weights = weights + _sum_of(rows[leaving], bounds - moved[leaving])
             moved[leaving], within = bounds, within[~is_out]
         return False
 
