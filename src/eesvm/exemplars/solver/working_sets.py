@@ -173,7 +173,7 @@ class _Set:
         if len(fresh) == 0:
             return 0
         values, n = self.values[: self.n], self.n
-        most = self.rows.shape[1] if n == 1 else max(_LEAST_JOINING, np.count_nonzero(values))
+        most = self.rows.shape[1] if n == 1 else max(_LEAST_JOINING, int(np.count_nonzero(values)))
         places = np.arange(n, min(len(self.rows), n + most))
         if len(places) < min(most, len(fresh)):
             resting = 1 + np.flatnonzero(values[1:] <= 0)
