@@ -19,8 +19,9 @@ from eesvm.cli import main
 from eesvm.cli.drop import _numbers
 from eesvm.datasets import write_coco
 from eesvm.datasets.scenes import make_scenes
+from eesvm.detector import training_run
 from eesvm.detector.grown_scores import corrected, places_of
-from eesvm.detector.kept_windows import read_kept, write_kept
+from eesvm.detector.kept_windows import keep_windows, read_kept, write_kept
 from eesvm.detector.news import News
 from eesvm.detector.shrinkage import highest_elsewhere
 from eesvm.detector.suggestions import _chosen, suggest_score
@@ -70,6 +71,26 @@ def grown_once():
 def grown():
     """The detector with the objects of four more scenes."""
     return copied(grown_once())
+
+
+def test_what_is_kept_is_the_same_whether_windows_were_scored_before_or_not(monkeypatch):
+    options, images = few_windows(), some(scenes("train"), range(8))
+    given = []
+
+    def keep_anew(*arguments):
+        given.append(arguments[-1])
+        return keep_windows(*arguments[:-1])
+
+    monkeypatch.setattr(training_run, "keep_windows", keep_anew)
+    anew = ExemplarDetector(options).fit(images, cache=shared_cache())
+    assert all(judged is not None and judged.rows is not None for judged in given)
+    for one, other in zip(first().models_, anew.models_, strict=True):
+        kept, expected = one.read_kept(), other.read_kept()
+        for name in ("rows", "hard", "hard_boxes", "hard_images", "judged_rows"):
+            np.testing.assert_array_equal(getattr(kept, name), getattr(expected, name))
+        for name in ("scores", "boxes", "image", "image_ids", "weights", "objects", "object_image", "is_ignored"):
+            np.testing.assert_array_equal(getattr(kept.judged, name), getattr(expected.judged, name))
+        assert kept.judged.rows is None
 
 
 def n_objects(dataset, name):

@@ -87,7 +87,12 @@ class KeptWindows:
 
 
 def keep_windows(
-    windows: TrainingWindows, class_name: str, exemplars: LinearExemplars, single: SingleSVM, options: DetectorOptions
+    windows: TrainingWindows,
+    class_name: str,
+    exemplars: LinearExemplars,
+    single: SingleSVM,
+    options: DetectorOptions,
+    judged: JudgedWindows | None = None,
 ) -> KeptWindows:
     """What is kept of the training windows of a class.
 
@@ -97,13 +102,15 @@ def keep_windows(
     class_name : the class.
     exemplars, single : its detectors.
     options : that it was trained with.
+    judged : windows of whole images, where the same exemplars have just scored them here.
     """
     seed = options.random_state
     chosen, _, _ = calibration_rows(windows, class_name, options.calibration, seed)
     negatives = np.flatnonzero(class_rows(windows, class_name, options.training, seed)[0].is_negative)
     scores = single.scores(windows.descriptors)[negatives]
     hard = negatives[np.argsort(-scores, kind="stable")[:MOST_HARD]]
-    judged = judged_windows(windows, class_name, exemplars, seed)
+    if judged is None or judged.rows is None:
+        judged = judged_windows(windows, class_name, exemplars, seed)
     assert judged.rows is not None
     return KeptWindows(
         rows=_rounded(windows.descriptors[chosen]),

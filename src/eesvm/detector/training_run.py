@@ -59,7 +59,7 @@ from eesvm.detector.files import (
 )
 from eesvm.detector.image_stages import ImageStages
 from eesvm.detector.kept_windows import KeptWindows, keep_windows, read_kept
-from eesvm.detector.left_out import most_judged
+from eesvm.detector.left_out import JudgedWindows, most_judged
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_inputs import TrainingInputs, check_datasets
@@ -232,7 +232,7 @@ class TrainingRun:
             )
         )
         model.facts = self._facts(name, scores)
-        model.read_kept = self._kept(model)
+        model.read_kept = self._kept(model, scores)
         for stored in self.calibrators:
             if not self._parts.has(self.keys.calibration(name, stored)):
                 found = scores()
@@ -243,14 +243,14 @@ class TrainingRun:
             scores.forget()  # they can be read again: those of all classes may be more than memory holds
         return model, scores
 
-    def _kept(self, model: ClassModel) -> Callable[[], KeptWindows]:
+    def _kept(self, model: ClassModel, scores: Held[CalibrationScores]) -> Callable[[], KeptWindows]:
         """Reads what is kept of the windows of a class, which a folder has by then; without one it is held."""
         name = model.class_name
         kept = Held(
             lambda: self._parts.get(
                 self.keys.kept(name),
                 read=lambda root, files: read_kept(root / files[0], model.exemplars.coef_.shape[1]),
-                make=lambda: self._keep(model),
+                make=lambda: self._keep(model, scores().judged if scores.is_held else None),
                 write=lambda root, found: write_kept_windows(root, name, found),
             )
         )
@@ -357,10 +357,10 @@ class TrainingRun:
             self._n_bytes_held += scores.table.scores.nbytes
         return scores
 
-    def _keep(self, model: ClassModel) -> KeptWindows:
+    def _keep(self, model: ClassModel, judged: JudgedWindows | None) -> KeptWindows:
         windows = self.windows
         with self._parts.stage("scores"):
-            kept = keep_windows(windows, model.class_name, model.exemplars, model.single, self.options)
+            kept = keep_windows(windows, model.class_name, model.exemplars, model.single, self.options, judged)
         if self.folder is None:
             self._n_bytes_held += kept.rows.nbytes + kept.hard.nbytes + kept.judged_rows.nbytes
         return kept

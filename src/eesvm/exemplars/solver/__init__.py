@@ -17,7 +17,8 @@ violate the margin of some exemplar is grown until none outside violates one:
 
 Where one exemplar shows that a large part of the negatives has to be looked at closely, as with the centred descriptors
 that a PCA gives, the pool holds all of them from the beginning and `newton` solves the problems of many exemplars at
-once; a scan then certifies them in the same way.
+once; a scan then certifies them in the same way. Before that, in many dimensions and with a large C, each exemplar has
+a set of its own (`working_sets`), since its supporting negatives are few and hardly anybody else's.
 """
 
 from eesvm.exemplars.solver.problem import Budget, Margins, Objective, Solution, TrainingProblem

@@ -22,6 +22,12 @@ from eesvm.exemplars.solver.newton_gram import MATRICES
 from eesvm.exemplars.solver.problem import F64, Budget, Integers, TrainingProblem
 from eesvm.exemplars.solver.scan import MAX_ROWS, Look, Scan, scan
 from eesvm.exemplars.solver.squared_hinge import amplification, descend_squared, mean_hessian_inverse
+from eesvm.exemplars.solver.working_sets import (
+    descend_working_sets,
+    is_small_enough,
+    is_wide_enough,
+    set_bytes,
+)
 
 _MAX_BATCH = 64  # exemplars whose duals are optimised together, in one thread
 _BATCH_ARRAYS = 9  # of (batch, pool) that a descent holds
@@ -32,6 +38,7 @@ _NEWTON_ARRAYS = 7  # of (batch, pool) that Newton steps hold
 _NEWTON_MATRICES = 5  # of the size of a Newton equation that they hold, in float64
 _NEWTON_BATCH, _LEAST_NEWTON_BATCH = 32, 4  # exemplars whose Newton steps are taken together
 _PLANNED_THREADS = 4  # at least, so that batches are the same for fewer
+_SETS_TOGETHER, _LEAST_SETS = 8, 2  # exemplars that look at all rows together while their working sets grow
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,7 @@ class Pool:
         square = max(_longest_square(self.positives), float(problem.squares.max(initial=0)))
         self.longest_square, self.takes_newton_steps = square, takes_newton_steps and d < MAX_WIDTH
         self.visits_rows = self.takes_newton_steps and not problem.objective.is_squared  # before it takes such steps
+        self.grows_sets = self.takes_newton_steps and is_wide_enough(d + 1)  # before that
         self.dtype = self._dtype()  # of descents
         self.inverse: F32 | None = None  # preconditioner for the squared hinge, and the support it is for
         self.inverted_support = 0.0
@@ -218,6 +226,10 @@ class Pool:
         if self.takes_newton_steps:
             rows = rows[:, : self.positives.shape[1] - 1]
 
+        if self.is_whole and self.grows_sets:
+            waiting = self._grow_sets(waiting, tol, workers)
+            if len(waiting) == 0:
+                return
         if self.is_whole and self.visits_rows:  # one tells whether it is worth while
             is_done = bool(self.visit_rows(waiting[:1], tol)[0])
             self.visits_rows = is_done and not self.is_for_newton(int(waiting[0]))
@@ -250,6 +262,56 @@ class Pool:
             size = -(-len(waiting) // -(-len(waiting) // size))
         workers.chunks(work, len(waiting), size)
 
+    def grow_sets(self, chosen: NDArray[np.intp], tol: float) -> NDArray[np.bool_]:
+        """Working sets that grow from nothing: who is done with one that is small enough."""
+        n, width = len(chosen), self.positives.shape[1] - 1
+        share = Share(
+            self.rows[:, :width],
+            self._targets(chosen),
+            self.positives[chosen],
+            self.problem.margins.positives[chosen].astype(np.float32),
+            np.zeros((n, len(self.rows)), dtype=np.float32),
+            np.zeros(n, dtype=np.float32),
+        )
+        found = descend_working_sets(share, self.problem.objective, tol)
+        done = chosen[found.is_done]
+        self.duals[done], self.own[done] = share.duals[found.is_done], share.own[found.is_done]
+        self.weights[done], self.residual[done] = found.weights[found.is_done], found.violations[found.is_done]
+        self.dual_squares[done] = np.einsum("nd,nd->n", found.weights, found.weights)[found.is_done]
+        return found.is_done
+
+    def _grow_sets(self, waiting: NDArray[np.intp], tol: float, workers: Workers) -> NDArray[np.intp]:
+        """The same for many, once and where the first one says so; who is left."""
+        is_worth_it = self.is_for_sets(int(waiting[0]), tol)
+        self.grows_sets = False
+        if not is_worth_it:
+            return waiting
+        waiting = waiting[1:]
+        is_done = np.zeros(len(waiting), dtype=np.bool_)
+
+        def work(first: int, last: int) -> None:
+            is_done[first:last] = self.grow_sets(waiting[first:last], tol)
+
+        workers.chunks(work, len(waiting), self._sets_together())
+        return waiting[~is_done]
+
+    def is_for_sets(self, j: int, tol: float) -> bool:
+        """Whether exemplars like this one, which is tried out, are faster by working sets."""
+        if not self.grows_sets or self._sets_together() == 0:
+            return False
+        if not self.grow_sets(np.array([j]), tol)[0]:
+            return False
+        return is_small_enough(self.positives.shape[1], int(np.count_nonzero(self.duals[j])))
+
+    def _sets_together(self) -> int:
+        """Exemplars whose working sets grow together in one thread; 0 where a strict budget allows for none."""
+        n_rows, width = len(self.rows), self.positives.shape[1]
+        n_threads = max(self.n_threads, _PLANNED_THREADS) if self.budget.is_strict else _PLANNED_THREADS
+        copies = int(held_in_memory(self.problem.negatives) is None)
+        kept = 4 * n_rows * (copies * width + len(self)) + 16 * len(self) * width
+        fitting = (self.budget.n_bytes - kept) // (n_threads * (set_bytes(width) + 4 * _NEWTON_ARRAYS * n_rows))
+        return min(_SETS_TOGETHER, max(fitting, 0 if self.budget.is_strict else _LEAST_SETS))
+
     def visit_rows(self, chosen: NDArray[np.intp], tol: float) -> NDArray[np.bool_]:
         """Coordinate descent over all negatives: who is done before Newton steps would have been."""
         width = self.positives.shape[1] - 1  # rows may have the column of the bias
@@ -274,7 +336,7 @@ class Pool:
 
     def give_up_newton_steps(self) -> None:
         """Go on with the descents that are for any number of dimensions."""
-        self.takes_newton_steps = self.visits_rows = False
+        self.takes_newton_steps = self.visits_rows = self.grows_sets = False
         self.dtype = self._dtype()
         if self.rows.shape[1] < self.positives.shape[1]:
             self.rows = _augmented(self.rows, self.problem.objective.bias_multiplier)
@@ -293,7 +355,8 @@ class Pool:
         newton = self.takes_newton_steps
         part = Pool(self.problem.part(chosen), self.members[chosen], self.budget, self.n_threads, newton)
         part.weights, part.own, part.residual = self.weights[chosen], self.own[chosen], self.residual[chosen]
-        part.dual_squares, part.visits_rows = self.dual_squares[chosen], self.visits_rows
+        part.dual_squares = self.dual_squares[chosen]
+        part.visits_rows, part.grows_sets = self.visits_rows, self.grows_sets
         duals = self.duals[chosen]
         kept = np.flatnonzero((duals > 0).any(axis=0))
         kept = kept[np.argsort(self.indices[kept])]  # as rows are read

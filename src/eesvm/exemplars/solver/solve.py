@@ -47,14 +47,16 @@ def solve_together(
 ) -> Solution:
     """Train all exemplars of a problem; `progress` receives (exemplars done, scans so far)."""
     n, d = problem.positives.shape
-    start, takes_newton_steps, visits_rows = None, d < MAX_WIDTH, True
+    start, takes_newton_steps, visits_rows, grows_sets = None, d < MAX_WIDTH, True, True
     if n >= _FEW and (problem.has_alike_exemplars or takes_newton_steps):
-        start, n_bytes, takes_newton_steps, visits_rows = _common_start(problem, max(tol, _COMMON_TOL), budget, workers)
+        common = _common_start(problem, max(tol, _COMMON_TOL), budget, workers)
+        start, n_bytes, takes_newton_steps, visits_rows, grows_sets = common
         if not budget.is_strict:  # splitting exemplars does not save what they have in common
             budget = Budget(max(budget.n_bytes, _COMPANY * n_bytes), is_strict=False)
     training = _Training(problem, tol, workers, progress)
     pool = Pool(problem, np.arange(n), budget, workers.n, takes_newton_steps)
     pool.visits_rows &= visits_rows
+    pool.grows_sets &= grows_sets
     training.begin(pool, start)
     return training.solution()
 
@@ -195,9 +197,9 @@ def _halves(pool: Pool, waiting: NDArray[np.intp], n_new: int) -> Iterator[Pool]
 
 def _common_start(
     problem: TrainingProblem, tol: float, budget: Budget, workers: Workers
-) -> tuple[Start | None, int, bool, bool]:
+) -> tuple[Start | None, int, bool, bool, bool]:
     """What all exemplars can start from, if anything, the memory that it took, whether to take Newton steps over all
-    negatives, and whether to visit them before.
+    negatives, whether to visit them before, and whether to let working sets grow before that.
 
     One exemplar tells: where few negatives have to be looked at closely, descents over a small pool win, else Newton
     steps over all of them. It is the mean one where exemplars are alike, and the others start from it; else the first.
@@ -212,17 +214,27 @@ def _common_start(
         training.most_added = max(_LEAST_MANY, int(_MANY * problem.negatives.shape[0]))
     training.begin(pool, None)
     if not training.gives_up and not (training.most_added and pool.is_degenerate):
-        return (*((pool.as_start(), pool.n_bytes(0)) if problem.has_alike_exemplars else (None, 0)), False, False)
+        return (
+            *((pool.as_start(), pool.n_bytes(0)) if problem.has_alike_exemplars else (None, 0)),
+            False,
+            False,
+            False,
+        )
+    pool = Pool(first, np.arange(1), budget, workers.n)
+    if pool.grows_sets and pool.can_hold_everything(1):
+        pool.hold_everything(None)
+        if pool.is_for_sets(0, tol):
+            return None, 0, True, True, True
     pool = Pool(mean, np.arange(1), budget, workers.n)
     if pool.visits_rows and pool.can_hold_everything(1):
         pool.hold_everything(None)
         if pool.visit_rows(np.arange(1), tol).all() and not pool.is_for_newton(0):
-            return pool.as_start(), 0, True, True
+            return pool.as_start(), 0, True, True, False
     sample = _sampled(mean, budget)
     pool = Pool(sample, np.arange(1), budget, workers.n)
-    pool.visits_rows = False
+    pool.visits_rows = pool.grows_sets = False
     _Training(sample, tol, workers, None).begin(pool, None)
-    return _spread(mean, pool), 0 if pool.is_whole else pool.n_bytes(0), True, False
+    return _spread(mean, pool), 0 if pool.is_whole else pool.n_bytes(0), True, False, False
 
 
 def _sampled(problem: TrainingProblem, budget: Budget) -> TrainingProblem:

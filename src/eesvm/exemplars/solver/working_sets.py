@@ -1,0 +1,346 @@
+"""Both losses where C is large: each exemplar has a working set of its own, which grows from nothing.
+
+In: a `Share` of all negatives, see `hinge`, whose rows are without the column of the bias. Out: the duals, in place,
+the weights that they add up to, what violation is left, and who is done.
+
+Where C is large, an exemplar has about as many supporting negatives as dimensions, and they are hardly those of any
+other exemplar: neither a common pool nor a common start helps. Steps over all rows begin with thousands of them. So the
+set begins with the rows that violate the margin most at the exemplar itself, and a round is
+
+    coordinate descent on the set, again and again, to a part of the worst violation outside it
+    Newton's step for the duals between their bounds, where hardly any of them leaves its bounds by that
+    slopes of all rows, by one product for some exemplars: who is done is known then, by the duality gap
+    the rows outside that violate the margin most join
+
+With z = 2C for the squared hinge and infinity for the hinge, K the products of rows, the positive among them, and signs
+such that w = sum of v_i x_i, the dual is to maximise t.v - v'(K + 1/z) v / 2 between bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import lapack
+
+from eesvm._support.compile import inner, kernel
+from eesvm.exemplars.rows import F32
+from eesvm.exemplars.solver.hinge import Share
+from eesvm.exemplars.solver.newton_gram import SURPLUS
+from eesvm.exemplars.solver.problem import F64, Objective
+
+_LEAST_WIDTH, _MOST_SUPPORT = (
+    192,
+    1.25,
+)  # columns, and times these rows with duals: where sets were faster than other ways
+_SLOTS = 3.0  # times the columns: rows that a set holds
+_LEAST_JOINING = 64  # rows that may join in a round, at least
+_FIRST_ACCURACY, _LOOSE = 0.3, 0.15  # of the margin, in a first round; of the worst violation outside in others
+_EPOCHS = 40  # of coordinate descent before a Newton step
+_MAX_DESCENTS = 12  # in a round
+_MAX_ROUNDS = 40
+_CROWDED = 1.3  # times the columns: duals between their bounds that are too many for a Newton step
+_LEAVING, _MAX_LEAVING = 0.1, 5  # share of them that may leave in it, and how often some may
+_FINEST = 64.0  # times smaller than `tol` are violations that are aimed at, at least: float32 has no more
+_RIDGE = 1e-6  # relative, so that equal rows can be solved for
+_POSITIVE = 16  # visits to the positive in an epoch
+_REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order
+
+
+@dataclass(frozen=True)
+class Descended:
+    """What became of a share: all but the duals of those who are done, which are changed in place."""
+
+    weights: F64  # (n, d + 1) what duals add up to
+    violations: F64  # (n,)
+    is_done: NDArray[np.bool_]  # (n,)
+
+
+def is_wide_enough(width: int) -> bool:
+    """Whether sets may be faster than other ways, in so many columns with that of the bias."""
+    return width > _LEAST_WIDTH
+
+
+def is_small_enough(width: int, n_support: int) -> bool:
+    """Whether they are, for exemplars like one with so many supporting negatives."""
+    return n_support <= _MOST_SUPPORT * width
+
+
+def n_slots(width: int) -> int:
+    """Rows that the set of an exemplar holds, in so many columns with that of the bias."""
+    return int(_SLOTS * width) + _LEAST_JOINING
+
+
+def set_bytes(width: int) -> int:
+    """Memory that the set of an exemplar takes, and the work on it."""
+    n = n_slots(width)
+    largest = int(_CROWDED * width)
+    return 4 * (n * (width + 8) + 2 * largest * (largest + width))
+
+
+def descend_working_sets(share: Share, objective: Objective, tol: float) -> Descended:
+    """Optimise the duals of a share from nothing to `tol`; an exemplar whose set is too small stays as it was."""
+    n, width = share.positives.shape
+    found = Descended(np.zeros((n, width)), np.full(n, np.inf), np.zeros(n, dtype=np.bool_))
+    sets = [_Set(share, j, objective, tol) for j in range(n)]
+    active = np.arange(n)
+    for _ in range(_MAX_ROUNDS):
+        weights = np.array([sets[j].weights for j in active]).astype(np.float32)
+        slopes = share.targets[active] + weights[:, :-1] @ share.rows.T
+        slopes += weights[:, -1:] * np.float32(objective.bias_multiplier)
+        goes_on = np.array([sets[j].round(slopes[k]) for k, j in enumerate(active)])
+        active = active[goes_on]
+        if len(active) == 0:
+            break
+    for j, one in enumerate(sets):
+        if one.is_done:
+            found.weights[j], found.violations[j], found.is_done[j] = one.weights, one.violation, True
+            one.hand_over()
+    return found
+
+
+class _Set:
+    """The working set of one exemplar; place 0 is the positive's, and rows have their signs."""
+
+    def __init__(self, share: Share, j: int, objective: Objective, tol: float) -> None:
+        width = share.positives.shape[1]
+        self.share, self.j, self.objective, self.tol = share, j, objective, tol
+        n = min(n_slots(width), len(share.rows) + 1)
+        self.rows, self.n = np.empty((n, width), dtype=np.float32), 1
+        self.rows[0] = share.positives[j]
+        c, own_c = objective.negative_cost, objective.positive_cost
+        self.ridges = np.full(n, 0.5 / c if objective.is_squared else 0.0, dtype=np.float32)
+        self.ridges[0] = 0.5 / own_c if objective.is_squared else 0.0
+        self.caps = np.full(n, np.inf if objective.is_squared else c, dtype=np.float32)
+        self.caps[0] = np.inf if objective.is_squared else own_c
+        self.targets, self.values, self.squares = np.empty(n, dtype=np.float32), np.zeros(n), np.empty(n, np.float32)
+        self.targets[0] = share.own_targets[j]
+        self.squares[0] = max(float(self.rows[0] @ self.rows[0]), 1e-30)
+        self.indices = np.full(n, -1, dtype=np.int64)
+        self.is_inside = np.zeros(len(share.rows), dtype=np.bool_)
+        self.values[0] = np.clip(self.targets[0] / (self.squares[0] + self.ridges[0]), 0, self.caps[0])
+        self.weights = self.values[0] * self.rows[0].astype(np.float64)
+        self.accuracy, self.finest, self.n_rounds = _FIRST_ACCURACY, tol / 4, 0
+        self.is_done, self.has_stepped, self.violation, self.residual = False, False, np.inf, np.inf
+
+    def round(self, slopes: F32) -> bool:
+        """Look at the slopes of all rows; unless that ends it, let violators join and descend. Whether it goes on."""
+        outside = np.maximum(slopes, np.float32(0))
+        gap, primal = self._gap(outside)
+        outside[self.is_inside] = 0
+        worst = float(outside.max(initial=0.0))
+        self.violation = max(worst, self.residual)
+        is_finest = self.finest <= self.tol / _FINEST
+        if self.violation <= self.tol and gap <= self.tol / (2 if is_finest else SURPLUS) * primal:
+            self.is_done = True
+            return False
+        n_joined = self._join(outside, slopes)
+        if n_joined < 0:
+            return False
+        if n_joined == 0:  # violations that are small have added up to a gap that is not
+            if is_finest:
+                return False
+            self.finest /= 4
+            self.accuracy = self.finest
+        self.accuracy = max(self.finest, min(self.accuracy, _LOOSE * worst))
+        if n_joined > 0 or not self._step_is_enough():
+            self._descend()
+        self.n_rounds += 1
+        return True
+
+    def hand_over(self) -> None:
+        """Write the duals where others look for them."""
+        share, n = self.share, self.n
+        share.duals[self.j] = 0
+        share.duals[self.j, self.indices[1:n]] = self.values[1:n]
+        share.own[self.j] = self.values[0]
+
+    def _gap(self, short: F32) -> tuple[float, float]:
+        """The duality gap over all rows, and the criterion."""
+        o, n = self.objective, self.n
+        square = float(self.weights @ self.weights)
+        missing = max(float(self.targets[0]) - float(self.weights @ self.rows[0]), 0.0)
+        total = float(np.einsum("p,p->", short, short) if o.is_squared else short.sum(dtype=np.float64))
+        loss = o.positive_cost * (missing**2 if o.is_squared else missing) + o.negative_cost * total
+        gain = float(self.values[:n] @ self.targets[:n])
+        gain -= float((self.values[:n] ** 2) @ self.ridges[:n]) / 2
+        return square + loss - gain, square / 2 + loss
+
+    def _join(self, outside: F32, slopes: F32) -> int:
+        """Let the worst violators in, in the places of rows that have no dual; how many, -1 where there is no place."""
+        fresh = np.flatnonzero(outside > self.finest)
+        if len(fresh) == 0:
+            return 0
+        values, n = self.values[: self.n], self.n
+        most = self.rows.shape[1] if n == 1 else max(_LEAST_JOINING, int(np.count_nonzero(values)))
+        places = np.arange(n, min(len(self.rows), n + most))
+        if len(places) < min(most, len(fresh)):
+            resting = 1 + np.flatnonzero(values[1:] <= 0)
+            resting = resting[np.argsort(slopes[self.indices[resting]], kind="stable")]
+            resting = resting[slopes[self.indices[resting]] < 0]
+            places = np.concatenate([places, resting[: most - len(places)]])
+        if len(places) == 0:
+            return -1
+        if len(fresh) > len(places):
+            fresh = np.sort(fresh[np.argpartition(-outside[fresh], len(places) - 1)[: len(places)]])
+        places = places[: len(fresh)]
+        self.is_inside[self.indices[places[places < n]]] = False
+        self.is_inside[fresh] = True
+        self.n = max(n, int(places.max()) + 1)
+        self.indices[places], self.values[places] = fresh, 0
+        self.rows[places, :-1] = -self.share.rows[fresh]
+        self.rows[places, -1] = -np.float32(self.objective.bias_multiplier)
+        self.targets[places] = self.share.targets[self.j, fresh]
+        joined = self.rows[places]
+        self.squares[places] = np.maximum(np.einsum("nd,nd->n", joined, joined), np.float32(1e-30))
+        return len(fresh)
+
+    def _descend(self) -> None:
+        """Optimise the duals of the set to its accuracy."""
+        n, next_step, pause = self.n, 0, 1
+        for k in range(_MAX_DESCENTS):
+            values, seed = self.values[:n].astype(np.float32), 64 * self.n_rounds + k
+            rows, targets, caps, ridges = self.rows[:n], self.targets[:n], self.caps[:n], self.ridges[:n]
+            self.residual = _visit(
+                rows, self.squares[:n], targets, ridges, caps, values, self.weights.astype(np.float32),
+                _EPOCHS, np.float32(self.accuracy), seed,
+            )  # fmt: skip
+            self.values[:n] = values
+            self._add_up()
+            if self.residual <= self.accuracy:
+                return
+            if k >= next_step:
+                if self._step_is_enough():
+                    return
+                if not self.has_stepped:
+                    next_step, pause = k + 1 + pause, 2 * pause
+
+    def _step_is_enough(self) -> bool:
+        """Take a Newton step, if there is one; whether no condition is violated by more than the accuracy then."""
+        self.has_stepped = self._newton_step()
+        if self.has_stepped:
+            n, values = self.n, self.values[: self.n].astype(np.float32)
+            slopes = self.targets[:n] - self.rows[:n] @ self.weights.astype(np.float32) - self.ridges[:n] * values
+            violations = np.where(values <= 0, slopes, np.where(values >= self.caps[:n], -slopes, np.abs(slopes)))
+            self.residual = max(float(violations.max()), 0.0)
+        return self.has_stepped and self.residual <= self.accuracy
+
+    def _add_up(self) -> None:
+        """Weights from duals."""
+        self.weights = _sum_of(self.rows, self.values[: self.n])
+
+    def _newton_step(self) -> bool:
+        """Solve for the duals between their bounds, without those that leave them; whether that went well."""
+        values, caps = self.values[: self.n], self.caps[: self.n]
+        free = np.flatnonzero((values > 0) & (values < caps))
+        if not 0 < len(free) <= _CROWDED * self.rows.shape[1]:
+            return False
+        rows = self.rows[free]
+        products = rows @ rows.T
+        weights, moved, within = self.weights, values[free], np.arange(len(free))
+        for _ in range(_MAX_LEAVING):
+            some, own = free[within], rows if len(within) == len(free) else rows[within]
+            ridges = self.ridges[some]
+            matrix = np.empty((len(within), len(within)), dtype=np.float32)
+            _among(products, within, matrix)
+            matrix[np.diag_indices(len(within))] *= np.float32(1 + _RIDGE)
+            matrix[np.diag_indices(len(within))] += ridges
+            factor, failure = lapack.spotrf(matrix.T, lower=False, overwrite_a=True, clean=False)
+            if failure:
+                return False
+            new, at = moved[within], weights
+            for _ in range(2):  # products in float32 are good for a direction
+                left = self.targets[some] - own @ at.astype(np.float32) - ridges * new.astype(np.float32)
+                step, _ = lapack.spotrs(factor, left, lower=False)
+                new, at = new + step, at + _sum_of(own, step.astype(np.float64))
+                is_out = (new < 0) | (new > caps[some])
+                if is_out.any():
+                    break
+            else:
+                moved[within] = new
+                self.values[free] = moved.astype(np.float32)
+                self._add_up()
+                return True
+            leaving = within[is_out]
+            if len(leaving) > _LEAVING * len(free) or len(leaving) == len(within):
+                return False
+            bounds = np.where(new[is_out] < 0, 0.0, caps[some[is_out]])
+            weights = weights + _sum_of(rows[leaving], bounds - moved[leaving])
+            moved[leaving], within = bounds, within[~is_out]
+        return False
+
+
+@kernel(fastmath=_REASSOCIATE)
+def _visit(  # type: ignore[no-untyped-def]
+    rows, squares, targets, ridges, caps, values, weights, n_epochs, tol, seed
+):
+    """Epochs over all duals in random order, without those that rest at a bound; in place: values, weights.
+
+    Returns the worst violation of the last one.
+    """
+    zero, n = np.float32(0), len(values)
+    order, n_active, state = np.arange(n), n, np.uint64(seed + 1)
+    worst, resting = zero, np.float32(np.inf)
+    for _ in range(n_epochs):
+        state = _shuffle(order, n_active, state)
+        worst, every, at, next_own = zero, max(1, n_active // _POSITIVE), 0, 0
+        while at < n_active:
+            i = order[at]
+            if at >= next_own:
+                next_own, i = at + every, 0
+            else:
+                at += 1
+            row, v = rows[i], values[i]
+            total = zero
+            for k in range(len(row)):
+                total += weights[k] * row[k]
+            s = targets[i] - total - ridges[i] * v
+            if (v <= zero and s <= zero) or (v >= caps[i] and s >= zero):
+                if abs(s) > resting and i != 0:
+                    at -= 1
+                    n_active -= 1
+                    order[at], order[n_active] = order[n_active], order[at]
+                continue
+            worst = max(worst, abs(s))
+            moved = min(max(v + s / (squares[i] + ridges[i]), zero), caps[i])
+            change = moved - v
+            if change != zero:
+                values[i] = moved
+                for k in range(len(row)):
+                    weights[k] += change * row[k]
+        resting = worst
+        if worst <= tol:
+            break
+    return worst
+
+
+@kernel()
+def _sum_of(rows, values):  # type: ignore[no-untyped-def]
+    """values @ rows in float64, without rows of value 0."""
+    out = np.zeros(rows.shape[1])
+    for i in range(len(values)):
+        value, row = values[i], rows[i]
+        if value != 0.0:
+            for k in range(len(row)):
+                out[k] += value * row[k]
+    return out
+
+
+@inner()
+def _shuffle(order, n, state):  # type: ignore[no-untyped-def]
+    """The first n in random order, in place; returns the next state."""
+    for i in range(n - 1, 0, -1):
+        state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+        k = np.int64((state >> np.uint64(33)) % np.uint64(i + 1))
+        order[i], order[k] = order[k], order[i]
+    return state
+
+
+@kernel()
+def _among(products, chosen, matrix):  # type: ignore[no-untyped-def]
+    """Fill in the products of some rows with each other."""
+    for a in range(len(chosen)):
+        row = products[chosen[a]]
+        for b in range(len(chosen)):
+            matrix[a, b] = row[chosen[b]]

@@ -1,0 +1,161 @@
+"""Working sets that grow from nothing: gaps that hold by plain numpy, for both losses, and answers like other ways'."""
+
+import numpy as np
+import pytest
+
+from eesvm import ExemplarSVMs
+from eesvm.exemplars.solver import Objective, pool, solve, working_sets
+from eesvm.exemplars.solver.hinge import Share
+from eesvm.exemplars.solver.working_sets import Descended, descend_working_sets, is_small_enough, n_slots, set_bytes
+from helpers.reference_svm import liblinear, objective
+
+
+def rows_like_a_pca(n_exemplars, n_negatives, d, seed=0, length=20.0):
+    random = np.random.default_rng(seed)
+    rows = random.standard_normal((n_exemplars + n_negatives, d)) * np.geomspace(2, 0.1, d)
+    rows = (rows * (length / np.linalg.norm(rows, axis=1).mean())).astype(np.float32)
+    return rows[:n_exemplars], rows[n_exemplars:]
+
+
+def make_share(positives, negatives, multiplier=1.0):
+    n, m = len(positives), len(negatives)
+    own = np.concatenate([positives, np.full((n, 1), multiplier)], axis=1).astype(np.float32)
+    ones, zeros = np.ones((n, m), dtype=np.float32), np.zeros((n, m), dtype=np.float32)
+    return Share(negatives, ones, own, np.ones(n, dtype=np.float32), zeros, np.zeros(n, dtype=np.float32))
+
+
+def gaps(share, found, costs):
+    """(criterion, relative duality gap) of those who are done, in float64, from weights and duals alone."""
+    share = Share(
+        share.rows,
+        *(a[found.is_done] for a in (share.targets, share.positives, share.own_targets, share.duals, share.own)),
+    )
+    found = Descended(*(a[found.is_done] for a in (found.weights, found.violations, found.is_done)))
+    c, own_c, multiplier = costs.negative_cost, costs.positive_cost, costs.bias_multiplier
+    rows = np.concatenate([share.rows, np.full((len(share.rows), 1), multiplier)], axis=1).astype(np.float64)
+    positives, duals, own = (a.astype(np.float64) for a in (share.positives, share.duals, share.own))
+    assert (duals >= 0).all()
+    assert (own >= 0).all()
+    added = own[:, None] * positives - duals @ rows
+    np.testing.assert_allclose(found.weights, added, atol=1e-5 * np.abs(added).max())
+    lower = duals.sum(axis=1) + own - (added**2).sum(axis=1) / 2
+    if costs.is_squared:
+        lower -= own**2 / (4 * own_c) + (duals**2).sum(axis=1) / (4 * c)
+    else:
+        assert (duals <= np.float32(c)).all()
+        assert (own <= np.float32(own_c)).all()
+    values = np.array(
+        [
+            objective(w[:-1], w[-1] * multiplier, x[:-1], share.rows, c, own_c / c, costs.is_squared, multiplier)
+            for w, x in zip(found.weights, share.positives, strict=True)
+        ]
+    )
+    return values, (values - lower) / values
+
+
+@pytest.mark.parametrize("C", [1e-2, 1e-1, 1.0, 10.0])
+@pytest.mark.parametrize("positive_weight", [1.0, 50.0])
+@pytest.mark.parametrize("is_squared", [False, True])
+def test_the_duality_gap_closes_by_plain_numpy(C, positive_weight, is_squared, monkeypatch):
+    monkeypatch.setattr(working_sets, "_SLOTS", 12.0)
+    share, costs = make_share(*rows_like_a_pca(5, 600, 60)), Objective(C * positive_weight, C, is_squared, 1.0)
+    found = descend_working_sets(share, costs, 5e-4)
+    assert found.is_done.all() or C > 0.1  # float32 may not do for more: such exemplars are left to others
+    assert found.is_done.any()
+    assert (found.violations[found.is_done] <= 5e-4).all()
+    values, gap = gaps(share, found, costs)
+    assert gap.max() <= 5e-4
+    for k, j in enumerate(np.flatnonzero(found.is_done)[:2]):
+        x, negatives = share.positives[j, :-1], share.rows
+        best = objective(
+            *liblinear(x, negatives, C, positive_weight, is_squared), x, negatives, C, positive_weight, is_squared
+        )
+        assert values[k] <= best * (1 + 5e-4)
+
+
+@pytest.mark.parametrize("multiplier", [0.0, 1.0, 10.0])
+@pytest.mark.parametrize("is_squared", [False, True])
+def test_any_bias_feature(multiplier, is_squared, monkeypatch):
+    monkeypatch.setattr(working_sets, "_SLOTS", 12.0)
+    share, costs = make_share(*rows_like_a_pca(3, 200, 60), multiplier), Objective(0.5, 0.1, is_squared, multiplier)
+    found = descend_working_sets(share, costs, 5e-4)
+    assert found.is_done.any()
+    assert gaps(share, found, costs)[1].max() <= 5e-4
+
+
+def test_rows_make_place_for_others(monkeypatch):
+    """A set that cannot hold every row that was ever in it finds the same."""
+    positives, negatives = rows_like_a_pca(4, 500, 60, seed=1)
+    costs, found = Objective(1.0, 1.0, True, 1.0), []
+    for slots in (3.0, 12.0):
+        monkeypatch.setattr(working_sets, "_SLOTS", slots)
+        share = make_share(positives, negatives)
+        answer = descend_working_sets(share, costs, 5e-4)
+        assert answer.is_done.all()
+        found.append(gaps(share, answer, costs)[0])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-3)
+
+
+def test_a_set_that_is_too_small_leaves_everything_as_it_was():
+    share = make_share(*rows_like_a_pca(3, 2000, 20))
+    share.duals[:] = 0.5
+    found = descend_working_sets(share, Objective(1e-5, 1e-5, False, 1.0), 5e-4)
+    assert not found.is_done.any()
+    assert (share.duals == 0.5).all()
+    assert (share.own == 0).all()
+
+
+def test_rows_of_the_own_group_never_join():
+    positives, negatives = rows_like_a_pca(2, 200, 60)
+    share = make_share(positives, negatives)
+    share.targets[0, :50] = -np.inf
+    costs = Objective(1.0, 0.1, False, 1.0)
+    found = descend_working_sets(share, costs, 5e-4)
+    assert found.is_done.all()
+    assert (share.duals[0, :50] == 0).all()
+    rest = make_share(positives[:1], negatives[50:])
+    expected = gaps(rest, descend_working_sets(rest, costs, 5e-4), costs)[0][0]
+    weights = found.weights[0]
+    assert abs(objective(weights[:-1], weights[-1], positives[0], negatives[50:], 0.1, 10.0) / expected - 1) <= 1e-3
+
+
+def test_equal_rows_and_rows_of_zeros():
+    positives, negatives = rows_like_a_pca(2, 100, 10)
+    negatives = np.concatenate([negatives, negatives, np.zeros((5, 10), dtype=np.float32)])
+    for is_squared in (False, True):
+        share, costs = make_share(positives, negatives), Objective(1.0, 0.1, is_squared, 1.0)
+        found = descend_working_sets(share, costs, 5e-4)
+        assert np.isfinite(found.weights).all()
+        if found.is_done.all():
+            assert gaps(share, found, costs)[1].max() <= 5e-4
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_training_by_sets_and_without_them_agree(loss, monkeypatch):
+    exemplars, negatives = rows_like_a_pca(12, 1500, 100, seed=5)
+    options = {"C": 0.1, "positive_weight": 10.0, "loss": loss}
+    for name in ("_LEAST_MANY", "_MANY"):
+        monkeypatch.setattr(solve, name, 0)
+    before = ExemplarSVMs(**options).fit(exemplars, negatives)
+    grown = []
+    monkeypatch.setattr(working_sets, "_LEAST_WIDTH", 0)
+    monkeypatch.setattr(working_sets, "_MOST_SUPPORT", 5.0)
+    monkeypatch.setattr(working_sets, "_SLOTS", 12.0)
+    watched = pool.descend_working_sets
+    monkeypatch.setattr(pool, "descend_working_sets", lambda *a: grown.append(len(a[0].own)) or watched(*a))
+    svms = ExemplarSVMs(**options).fit(exemplars, negatives)
+    assert sum(grown) >= len(exemplars)
+    assert svms.converged_.all()
+    np.testing.assert_allclose(svms.objective_, before.objective_, rtol=1e-3)
+    again = ExemplarSVMs(**options, n_jobs=3).fit(exemplars, negatives)
+    np.testing.assert_array_equal(again.coef_, svms.coef_)
+
+
+def test_memory_of_a_set_is_counted():
+    for width in (129, 1281):
+        assert set_bytes(width) >= 4 * n_slots(width) * width
+
+
+def test_sets_are_for_as_many_supporting_negatives_as_columns():
+    assert is_small_enough(257, 250)
+    assert not is_small_enough(257, 2000)
