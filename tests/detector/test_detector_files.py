@@ -219,8 +219,8 @@ def test_weights_that_do_not_fit_the_descriptor_are_refused(model):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda c: c.update(format_version=3), "`format_version` must be 1 to 2, which this eesvm"),
-        (lambda c: c.update(format_version=True), "`format_version` must be 1 to 2, which this eesvm"),
+        (lambda c: c.update(format_version=4), "`format_version` must be 1 to 3, which this eesvm"),
+        (lambda c: c.update(format_version=True), "`format_version` must be 1 to 3, which this eesvm"),
         (lambda c: c.update(format="other"), "it is not the card of a model"),
         (lambda c: c.pop("classes"), "`classes` must be a list"),
         (lambda c: c.update(classes=[]), "`classes` must name at least one class, and none twice"),
@@ -250,6 +250,15 @@ def test_a_model_of_before_asks_for_the_windows_of_opencv(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(InputError, match=r"this needs the package cv2, .* pip install 'eesvm\[opencv\]'$"):
         loaded.predict(scenes("test")[:1])
+
+
+def test_a_model_of_before_there_were_kernel_maps_has_none(model):
+    def as_before(card):
+        card["format_version"] = 2
+        del card["options"]["descriptor"]["kernel_map"]
+
+    rewrite(model, as_before)
+    assert ExemplarDetector.load(model).checked_options().descriptor.kernel_map is None
 
 
 def test_a_grid_of_before_stays_a_grid(model):
