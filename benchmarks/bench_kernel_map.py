@@ -11,6 +11,7 @@ A way is a learner behind rows:
     plain          PCA to 256 numbers, as in the default preset
     512            PCA to 512 numbers
     map            the 256 numbers, mapped by 512 landmarks (`descriptor.kernel_map`)
+    object map     the same with objects of all classes as landmarks (`KernelMap.fit(rows, landmarks)`)
 """
 
 from __future__ import annotations
@@ -46,13 +47,14 @@ NEGATIVES_OF_AN_IMAGE = 100
 SAMPLE_IMAGES, SAMPLE_WINDOWS = 150, 80  # that the PCA, the map and the scaling are fitted to
 POOLING = 5
 EIGHT = ("bicycle", "bird", "bus", "car", "cat", "chair", "dog", "horse")
-SINGLE, RCNN, EXEMPLARS = "single SVM", "R-CNN's single SVM", "exemplars"
+SINGLE, RCNN, EXEMPLARS, BEST = "single SVM", "R-CNN's single SVM", "exemplars", "best exemplar"
 RBF = "RBF SVM"
-PLAIN, LONG, MAP = "plain", "512", "map"
+PLAIN, LONG, MAP, OBJECT_MAP = "plain", "512", "map", "object map"
 WAYS = (
-    *((PLAIN, one) for one in (SINGLE, RCNN, EXEMPLARS, RBF)),
-    *((LONG, one) for one in (SINGLE, EXEMPLARS)),
-    *((MAP, one) for one in (SINGLE, RCNN, EXEMPLARS)),
+    *((PLAIN, one) for one in (SINGLE, RCNN, EXEMPLARS, BEST, RBF)),
+    *((LONG, one) for one in (SINGLE, EXEMPLARS, BEST)),
+    *((MAP, one) for one in (SINGLE, EXEMPLARS, BEST)),
+    *((OBJECT_MAP, one) for one in (SINGLE, EXEMPLARS, BEST)),
 )
 BLOCK = 1 << 13
 
@@ -172,8 +174,9 @@ class Cut:
         if kind not in self._known:
             n = MOST_COMPONENTS if kind == LONG else N_COMPONENTS
             sample, transforms = self._sample[:, :n], []
-            if kind == MAP:
-                transforms.append(KernelMap(N_LANDMARKS).fit(sample))
+            if kind in (MAP, OBJECT_MAP):
+                objects = None if kind == MAP else np.asarray(self.train.descriptors[self.train.instance >= 0])[:, :n]
+                transforms.append(KernelMap(N_LANDMARKS).fit(sample, objects))
                 sample = transforms[0].transform(sample)
             transforms.append(MeanNormScaler(MEAN_NORM).fit(sample))
             found = []
@@ -207,7 +210,8 @@ def judge_class(cut: Cut, name: str, ways: Sequence[tuple[str, str]], n_resample
     found, seconds = {}, {}
     singles: dict[str, Any] = {}
     for kind, learner in ways:
-        rows, began = cut.rows(kind), time.process_time()
+        rows = cut.rows(kind)
+        began = time.process_time()
         scores = learning.scores(rows, learner, singles.setdefault(kind, {}))
         seconds[way_of(kind, learner)] = round(time.process_time() - began, 2)
         found[way_of(kind, learner)] = [one.precisions(scores, n_resamples) for one in judges]
@@ -238,7 +242,7 @@ class Learning:
     is_negative: np.ndarray
 
     def scores(self, rows: Rows, learner: str, singles: dict[str, Any]) -> np.ndarray:
-        """(n,) scores of the rows that judge; `singles` keeps the single SVMs of these rows."""
+        """(n,) scores of the rows that judge; `singles` keeps what was trained on these rows."""
         objects, others = rows.train[self.is_object], rows.train[self.is_single_negative]
         loss = "hinge" if learner == RCNN else "squared_hinge"
         if loss not in singles:
@@ -248,12 +252,13 @@ class Learning:
             return single.scores(rows.test).astype(np.float64)
         if learner == RBF:
             return self._kernel_scores(rows, objects, others, single.scores(others))
-        trainer: Any = make_trainer(DetectorOptions().training, single)
-        trainer.fit(objects, rows.train[self.is_negative])
-        best = []
+        if EXEMPLARS not in singles:
+            singles[EXEMPLARS] = make_trainer(DetectorOptions().training, single)
+            singles[EXEMPLARS].fit(objects, rows.train[self.is_negative])
+        trainer, best = singles[EXEMPLARS], []
         for a in range(0, len(rows.test), BLOCK):
             raw = score_windows(rows.test[a : a + BLOCK], trainer.coef_, trainer.intercept_)
-            k = min(POOLING, raw.shape[1])
+            k = min(POOLING if learner == EXEMPLARS else 1, raw.shape[1])
             best.append(np.partition(raw, raw.shape[1] - k, axis=1)[:, -k:].mean(axis=1))
         return np.concatenate(best).astype(np.float64)
 

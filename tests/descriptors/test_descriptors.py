@@ -499,6 +499,20 @@ def test_all_rows_as_landmarks_give_the_kernel_itself():
     np.testing.assert_allclose(found @ found.T, exact, atol=2e-5)
 
 
+def test_landmarks_may_be_given():
+    random = np.random.default_rng(6)
+    rows, objects = random.normal(size=(30, 4)).astype(np.float32), random.normal(size=(9, 4)).astype(np.float32)
+    kernel_map = KernelMap(9).fit(rows, objects)
+    assert (kernel_map.landmarks_ == objects).all()
+    assert kernel_map.spread_ == KernelMap(9).fit(rows).spread_
+    few = KernelMap(4).fit(rows, objects).landmarks_
+    assert all((objects == one).all(axis=1).sum() == 1 for one in few)
+    with pytest.raises(InputError, match="`n_landmarks` must be at most 9, the rows there are, got 10"):
+        KernelMap(10).fit(rows, objects)
+    with pytest.raises(InputError, match="`landmarks` must have 4 columns, as `rows` have, got 3"):
+        KernelMap(2).fit(rows, objects[:, :3])
+
+
 def test_landmarks_that_are_there_twice_add_nothing():
     rows = np.repeat(np.random.default_rng(2).normal(size=(6, 4)).astype(np.float32), 2, axis=0)
     found = KernelMap(12).fit(rows).transform(rows)

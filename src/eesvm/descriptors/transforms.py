@@ -150,13 +150,13 @@ class KernelMap(_Fitted):
 
     A linear SVM of mapped rows is then an SVM with that kernel: it can say that a window is like some of its objects,
     where one of plain rows can only say that it lies in a direction. The map is Nystroem's: rows are compared with
-    `n_landmarks` rows of the sample, and the similarities are turned and scaled so that those between landmarks are
-    exact. The spread is `width` times the mean squared distance between two rows of the sample. A landmark that adds
-    nothing to the others leaves a column of zeros.
+    `n_landmarks` landmarks, rows of the sample or given ones, and the similarities are turned and scaled so that those
+    between landmarks are exact. The spread is `width` times the mean squared distance between two rows of the sample.
+    A landmark that adds nothing to the others leaves a column of zeros.
 
     Parameters
     ----------
-    n_landmarks : rows of the sample that others are compared with, and numbers per row after the transform.
+    n_landmarks : rows that others are compared with, and numbers per row after the transform.
     width : of the kernel; the larger, the more nearly linear.
     random_state : seeds the draw of landmarks.
     """
@@ -166,27 +166,38 @@ class KernelMap(_Fitted):
     def __init__(self, n_landmarks: int = 512, width: float = 1.0, random_state: int = 0) -> None:
         self.n_landmarks, self.width, self.random_state = n_landmarks, width, random_state
 
-    def fit(self, rows: ArrayLike) -> Self:
-        """Draw landmarks from a sample of rows, and learn the spread of its rows."""
+    def fit(self, rows: ArrayLike, landmarks: ArrayLike | None = None) -> Self:
+        """Draw landmarks, and learn the spread of a sample of rows.
+
+        Parameters
+        ----------
+        rows : (n, d) the sample.
+        landmarks : (m, d) rows to draw landmarks from, such as those of objects. Default: the sample.
+        """
         check_number(self.n_landmarks, "n_landmarks", minimum=1, integer=True)
         check_number(self.width, "width", above=0)
         check_number(self.random_state, "random_state", minimum=0, integer=True)
         sample = check_table(rows, "rows")
-        if self.n_landmarks > len(sample):
-            raise InputError(f"`n_landmarks` must be at most {len(sample)}, the rows there are, got {self.n_landmarks}")
+        choices = sample if landmarks is None else check_table(landmarks, "landmarks")
+        if choices.shape[1] != sample.shape[1]:
+            raise InputError(f"`landmarks` must have {sample.shape[1]} columns, as `rows` have, got {choices.shape[1]}")
+        if self.n_landmarks > len(choices):
+            raise InputError(
+                f"`n_landmarks` must be at most {len(choices)}, the rows there are, got {self.n_landmarks}"
+            )
         spread = self.width * 2.0 * float(np.var(sample, axis=0, dtype=np.float64).sum())
         if spread == 0:
             raise InputError("`rows` must not be all the same: there is no distance to compare with")
-        drawn = np.random.default_rng(self.random_state).choice(len(sample), self.n_landmarks, replace=False)
-        landmarks = np.asarray(sample[np.sort(drawn)], np.float32)
+        drawn = np.random.default_rng(self.random_state).choice(len(choices), self.n_landmarks, replace=False)
+        chosen = np.asarray(choices[np.sort(drawn)], np.float32)
         with one_product_thread():
-            values, vectors = linalg.eigh(_similarities(landmarks.astype(np.float64), landmarks, spread))
+            values, vectors = linalg.eigh(_similarities(chosen.astype(np.float64), chosen, spread))
         values, vectors = values[::-1], vectors[:, ::-1]
         largest = np.argmax(np.abs(vectors), axis=0)
         vectors = vectors * np.where(vectors[largest, np.arange(len(values))] < 0, -1.0, 1.0)
         is_real = values > _LEAST_VALUE * values[0]
         scales = np.where(is_real, 1.0 / np.sqrt(np.where(is_real, values, 1.0)), 0.0)
-        self.landmarks_, self.directions_, self.spread_ = landmarks, (vectors * scales).T.astype(np.float32), spread
+        self.landmarks_, self.directions_, self.spread_ = chosen, (vectors * scales).T.astype(np.float32), spread
         return self
 
     def transform(self, rows: ArrayLike) -> Rows:
