@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import pickle
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from sklearn.datasets import load_sample_images
 from sklearn.decomposition import PCA as SklearnPCA
+from sklearn.svm import LinearSVC
 
 from eesvm import InputError
 from eesvm.datasets import open_dataset
@@ -18,6 +20,7 @@ from eesvm.descriptors import (
     PCA,
     Backbone,
     Descriptor,
+    KernelMap,
     MeanNormScaler,
     Normalisation,
     PooledCNN,
@@ -461,6 +464,116 @@ def test_pca_equals_scikit_learn_up_to_sign(tmp_path, shape):
     assert (pca.components_[np.arange(6), np.abs(pca.components_).argmax(axis=1)] > 0).all()
     pca.save(tmp_path / "pca.npz")
     np.testing.assert_array_equal(PCA.load(tmp_path / "pca.npz").transform(rows), pca.transform(rows))
+
+
+def slow_similarity(one, other, spread):
+    return math.exp(-sum((float(a) - float(b)) ** 2 for a, b in zip(one, other, strict=True)) / spread)
+
+
+def test_products_of_mapped_landmarks_are_the_kernel(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(40, 5)).astype(np.float32)
+    kernel_map = KernelMap(12, width=0.7, random_state=3).fit(rows)
+    pairs = [float(((a - b) ** 2).sum()) for a in rows.astype(np.float64) for b in rows.astype(np.float64)]
+    assert kernel_map.spread_ == pytest.approx(0.7 * np.mean(pairs), rel=1e-6)
+    landmarks = kernel_map.landmarks_
+    assert all((rows == landmark).all(axis=1).sum() == 1 for landmark in landmarks)
+    exact = np.array([[slow_similarity(a, b, kernel_map.spread_) for b in landmarks] for a in landmarks])
+    mapped = kernel_map.transform(landmarks)
+    assert mapped.dtype == np.float32
+    np.testing.assert_allclose(mapped @ mapped.T, exact, atol=2e-5)
+    with_landmarks = np.array([[slow_similarity(a, b, kernel_map.spread_) for b in landmarks] for a in rows])
+    nystroem = with_landmarks @ np.linalg.inv(exact) @ with_landmarks.T  # of any rows: what landmarks know of them
+    found = kernel_map.transform(rows)
+    np.testing.assert_allclose(found @ found.T, nystroem, atol=2e-4)
+    kernel_map.save(tmp_path / "kernel_map.npz")
+    loaded = KernelMap.load(tmp_path / "kernel_map.npz")
+    np.testing.assert_array_equal(loaded.transform(rows), found)
+    assert loaded.parameters() == kernel_map.parameters() != KernelMap(12, 0.7, 4).fit(rows).parameters()
+
+
+def test_all_rows_as_landmarks_give_the_kernel_itself():
+    rows = np.random.default_rng(1).normal(size=(15, 4)).astype(np.float32)
+    kernel_map = KernelMap(15).fit(rows)
+    found = kernel_map.transform(rows)
+    exact = [[slow_similarity(a, b, kernel_map.spread_) for b in rows] for a in rows]
+    np.testing.assert_allclose(found @ found.T, exact, atol=2e-5)
+
+
+def test_landmarks_may_be_given():
+    random = np.random.default_rng(6)
+    rows, objects = random.normal(size=(30, 4)).astype(np.float32), random.normal(size=(9, 4)).astype(np.float32)
+    kernel_map = KernelMap(9).fit(rows, objects)
+    assert (kernel_map.landmarks_ == objects).all()
+    assert kernel_map.spread_ == KernelMap(9).fit(rows).spread_
+    few = KernelMap(4).fit(rows, objects).landmarks_
+    assert all((objects == one).all(axis=1).sum() == 1 for one in few)
+    with pytest.raises(InputError, match="`n_landmarks` must be at most 9, the rows there are, got 10"):
+        KernelMap(10).fit(rows, objects)
+    with pytest.raises(InputError, match="`landmarks` must have 4 columns, as `rows` have, got 3"):
+        KernelMap(2).fit(rows, objects[:, :3])
+
+
+def test_landmarks_that_are_there_twice_add_nothing():
+    rows = np.repeat(np.random.default_rng(2).normal(size=(6, 4)).astype(np.float32), 2, axis=0)
+    found = KernelMap(12).fit(rows).transform(rows)
+    assert np.isfinite(found).all()
+    assert (np.abs(found).max(axis=0) > 0).sum() == 6
+    np.testing.assert_allclose((found**2).sum(axis=1), 1, atol=1e-4)
+
+
+def test_a_map_of_many_rows_is_that_of_its_parts(monkeypatch):
+    rows = np.random.default_rng(4).normal(size=(30, 4)).astype(np.float32)
+    kernel_map = KernelMap(8).fit(rows)
+    whole = kernel_map.transform(rows)
+    monkeypatch.setattr("eesvm.descriptors.transforms._MAPPED_TOGETHER", 7)
+    np.testing.assert_allclose(kernel_map.transform(rows), whole, atol=1e-5)
+    assert kernel_map.transform(rows[:0]).shape == (0, 8)
+
+
+def test_a_linear_svm_of_mapped_rows_tells_inside_from_outside():
+    random = np.random.default_rng(5)
+    rows = random.normal(size=(400, 2)).astype(np.float32)
+    inside = (rows**2).sum(axis=1) < 1.0
+    plain, mapped = (
+        LinearSVC(C=10).fit(x, inside).score(x, inside) for x in (rows, KernelMap(40).fit(rows).transform(rows))
+    )
+    assert plain < 0.75 < 0.95 < mapped
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "sentence"),
+    [
+        ({"n_landmarks": 0}, np.eye(3), "`n_landmarks` must be >= 1, got 0"),
+        ({"n_landmarks": 4}, np.eye(3), "`n_landmarks` must be at most 3, the rows there are, got 4"),
+        ({"n_landmarks": 2, "width": 0}, np.eye(3), "`width` must be > 0, got 0"),
+        ({"n_landmarks": 2}, np.ones((3, 3)), "`rows` must not be all the same: there is no distance to compare with"),
+        ({"n_landmarks": 2, "random_state": -1}, np.eye(3), "`random_state` must be >= 0, got -1"),
+    ],
+)
+def test_kernel_maps_that_cannot_be_are_sentences(options, rows, sentence):
+    with pytest.raises(InputError) as caught:
+        KernelMap(**options).fit(rows)
+    assert str(caught.value) == sentence
+
+
+def test_kernel_maps_of_other_rows_and_files_are_refused(tmp_path):
+    kernel_map = KernelMap(2).fit(np.eye(3))
+    with pytest.raises(InputError, match=r"`rows` must have shape \(n, 3\), got \(2, 4\)"):
+        kernel_map.transform(np.ones((2, 4)))
+    with pytest.raises(InputError, match="this KernelMap was fitted to 3 numbers per row, the descriptor has 31"):
+        Transformed(make_descriptor("hog", cells=1), kernel_map)
+    with pytest.raises(InputError, match="this KernelMap is not fitted yet"):
+        KernelMap().transform(np.eye(3))
+    good = {"kind": np.array("kernel map"), **kernel_map.arrays()}
+    for wrong in ({"directions": np.ones((2, 3))}, {"spread": np.float64(0)}, {"spread": np.float64(-1)}):
+        np.savez(tmp_path / "kernel_map.npz", **{**good, **wrong})
+        with pytest.raises(
+            InputError, match=r"kernel_map\.npz does not hold a KernelMap: its arrays do not fit together"
+        ):
+            KernelMap.load(tmp_path / "kernel_map.npz")
+    np.savez(tmp_path / "kernel_map.npz", **{**good, "landmarks": np.full((2, 3), np.nan)})
+    with pytest.raises(InputError, match="`landmarks` must be finite numbers"):
+        KernelMap.load(tmp_path / "kernel_map.npz")
 
 
 def test_transforms_follow_a_descriptor():

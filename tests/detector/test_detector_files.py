@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -219,8 +220,8 @@ def test_weights_that_do_not_fit_the_descriptor_are_refused(model):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda c: c.update(format_version=3), "`format_version` must be 1 to 2, which this eesvm"),
-        (lambda c: c.update(format_version=True), "`format_version` must be 1 to 2, which this eesvm"),
+        (lambda c: c.update(format_version=4), "`format_version` must be 1 to 3, which this eesvm"),
+        (lambda c: c.update(format_version=True), "`format_version` must be 1 to 3, which this eesvm"),
         (lambda c: c.update(format="other"), "it is not the card of a model"),
         (lambda c: c.pop("classes"), "`classes` must be a list"),
         (lambda c: c.update(classes=[]), "`classes` must name at least one class, and none twice"),
@@ -250,6 +251,31 @@ def test_a_model_of_before_asks_for_the_windows_of_opencv(model, monkeypatch):
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(InputError, match=r"this needs the package cv2, .* pip install 'eesvm\[opencv\]'$"):
         loaded.predict(scenes("test")[:1])
+
+
+def test_a_model_with_a_kernel_map_is_the_same_again_for_any_number_of_jobs(tmp_path):
+    changes = {"descriptor__n_components": 24, "descriptor__kernel_map": 40, "calibration__calibrator": "none"}
+    one, two = (ExemplarDetector(quick_options(**changes, n_jobs=n)).fit(scenes("train")) for n in (1, 2))
+    one.save(tmp_path / "one")
+    two.save(tmp_path / "two")
+    assert model_files(tmp_path / "one") == model_files(tmp_path / "two")
+    card = json.loads((tmp_path / "one" / "model.json").read_text())
+    assert card["format_version"] == 3
+    assert card["descriptor"]["dimension"] == 40
+    assert [Path(name).name for name in card["descriptor"]["transforms"]] == ["pca.npz", "kernel_map.npz", "scaler.npz"]
+    assert "PCA to 24, kernel map of 40 landmarks, 40 numbers a window" in (tmp_path / "one" / "MODEL.md").read_text()
+    loaded = ExemplarDetector.load(tmp_path / "one")
+    images = scenes("test")[:2]
+    assert same_detections(list(one.predict(images)), list(loaded.predict(images)))
+
+
+def test_a_model_of_before_there_were_kernel_maps_has_none(model):
+    def as_before(card):
+        card["format_version"] = 2
+        del card["options"]["descriptor"]["kernel_map"]
+
+    rewrite(model, as_before)
+    assert ExemplarDetector.load(model).checked_options().descriptor.kernel_map is None
 
 
 def test_a_grid_of_before_stays_a_grid(model):

@@ -87,3 +87,15 @@ def test_wrong_files_are_named(text, sentence, tmp_path):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(InputError, match=r"no\.yaml: it cannot be read \(No such file or directory\)"):
         DetectorOptions.make(config=tmp_path / "no.yaml")
+
+
+@pytest.mark.parametrize("value", [0, -3, 2.5, 9000, "many"])
+def test_a_kernel_map_of_a_wrong_number_of_landmarks_is_a_sentence(value):
+    with pytest.raises(InputError, match=r"^`descriptor\.kernel_map` must be "):
+        DetectorOptions.make(changes={"descriptor.kernel_map": value})
+
+
+def test_presets_have_no_kernel_map():
+    assert DetectorOptions.make().descriptor.kernel_map is None
+    assert DetectorOptions.make("paper").descriptor.kernel_map is None
+    assert DetectorOptions.make(changes={"descriptor.kernel_map": "512"}).descriptor.kernel_map == 512

@@ -31,7 +31,7 @@ from eesvm.calibration.files.certificates import load_certificate, save_certific
 from eesvm.calibration.tables.score_table import ScoreTable, read_score_table, write_score_table
 from eesvm.datasets import open_dataset
 from eesvm.datasets.reviews import ReviewFolder, read_review
-from eesvm.descriptors import PCA, MeanNormScaler
+from eesvm.descriptors import PCA, KernelMap, MeanNormScaler
 from eesvm.detector.box_regression import BoxRegressor
 from eesvm.detector.card import FORMAT_VERSION
 from eesvm.detector.files import load_model, read_regressor, write_regressor
@@ -272,6 +272,10 @@ TARGETS = {
     "pca": Target(
         lambda: [_written("pca.npz", PCA(2).fit(_table().scores).save)],
         partial(_from_file, "pca.npz", PCA.load),
+    ),
+    "kernel-map": Target(
+        lambda: [_written("kernel_map.npz", KernelMap(2).fit(_table().scores).save)],
+        partial(_from_file, "kernel_map.npz", KernelMap.load),
     ),
     "scaling": Target(
         lambda: [_written("scaler.npz", MeanNormScaler().fit(_table().scores).save)],

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eesvm.descriptors.cnn import CropCNN, PooledCNN
     from eesvm.descriptors.hog import HOG
     from eesvm.descriptors.stream import Described, describe_dataset
-    from eesvm.descriptors.transforms import PCA, MeanNormScaler, Transformed
+    from eesvm.descriptors.transforms import PCA, KernelMap, MeanNormScaler, Transformed
 
 __all__ = [
     "HOG",
@@ -28,6 +28,7 @@ __all__ = [
     "Described",
     "Descriptor",
     "DescriptorCache",
+    "KernelMap",
     "MeanNormScaler",
     "Normalisation",
     "PooledCNN",
@@ -46,6 +47,6 @@ __getattr__, __dir__ = names_from(
         "cnn": ("CropCNN", "PooledCNN"),
         "hog": ("HOG",),
         "stream": ("Described", "describe_dataset"),
-        "transforms": ("PCA", "MeanNormScaler", "Transformed"),
+        "transforms": ("PCA", "KernelMap", "MeanNormScaler", "Transformed"),
     },
 )

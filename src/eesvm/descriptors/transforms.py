@@ -1,6 +1,6 @@
-"""What may follow a descriptor: scaling to a mean norm, and principal components.
+"""What may follow a descriptor: principal components, a kernel map, and scaling to a mean norm.
 
-In: rows (n, d). Out: rows. Both are fitted on a sample of rows, remember plain arrays only, and go to `.npz` files and
+In: rows (n, d). Out: rows. All are fitted on a sample of rows, remember plain arrays only, and go to `.npz` files and
 back without pickle. `Transformed` puts them behind a descriptor and is a descriptor itself, whose parameters name the
 fitted arrays, so that a cache never confuses two fits.
 """
@@ -20,6 +20,9 @@ from eesvm._support.files import atomic_write
 from eesvm._support.threads import one_product_thread
 from eesvm._support.validation import InputError, check_number, check_table, row_blocks
 from eesvm.descriptors.base import Descriptor, Image, Rows
+
+_LEAST_VALUE = 1e-6  # of the largest: a direction in which landmarks vary less is rounding
+_MAPPED_TOGETHER = 1 << 12  # rows
 
 
 class _Fitted:
@@ -142,6 +145,95 @@ class PCA(_Fitted):
         return len(fitted)
 
 
+class KernelMap(_Fitted):
+    """Map rows so that their products are nearly those of a Gaussian kernel, `exp(-distance**2 / spread)`.
+
+    A linear SVM of mapped rows is then an SVM with that kernel: it can say that a window is like some of its objects,
+    where one of plain rows can only say that it lies in a direction. The map is Nystroem's: rows are compared with
+    `n_landmarks` landmarks, rows of the sample or given ones, and the similarities are turned and scaled so that those
+    between landmarks are exact. The spread is `width` times the mean squared distance between two rows of the sample.
+    A landmark that adds nothing to the others leaves a column of zeros.
+
+    Parameters
+    ----------
+    n_landmarks : rows that others are compared with, and numbers per row after the transform.
+    width : of the kernel; the larger, the more nearly linear.
+    random_state : seeds the draw of landmarks.
+    """
+
+    kind, names, dimensions = "kernel map", ("landmarks", "directions", "spread"), (2, 2, 0)
+
+    def __init__(self, n_landmarks: int = 512, width: float = 1.0, random_state: int = 0) -> None:
+        self.n_landmarks, self.width, self.random_state = n_landmarks, width, random_state
+
+    def fit(self, rows: ArrayLike, landmarks: ArrayLike | None = None) -> Self:
+        """Draw landmarks, and learn the spread of a sample of rows.
+
+        Parameters
+        ----------
+        rows : (n, d) the sample.
+        landmarks : (m, d) rows to draw landmarks from, such as those of objects. Default: the sample.
+        """
+        check_number(self.n_landmarks, "n_landmarks", minimum=1, integer=True)
+        check_number(self.width, "width", above=0)
+        check_number(self.random_state, "random_state", minimum=0, integer=True)
+        sample = check_table(rows, "rows")
+        choices = sample if landmarks is None else check_table(landmarks, "landmarks")
+        if choices.shape[1] != sample.shape[1]:
+            raise InputError(f"`landmarks` must have {sample.shape[1]} columns, as `rows` have, got {choices.shape[1]}")
+        if self.n_landmarks > len(choices):
+            raise InputError(
+                f"`n_landmarks` must be at most {len(choices)}, the rows there are, got {self.n_landmarks}"
+            )
+        spread = self.width * 2.0 * float(np.var(sample, axis=0, dtype=np.float64).sum())
+        if spread == 0:
+            raise InputError("`rows` must not be all the same: there is no distance to compare with")
+        drawn = np.random.default_rng(self.random_state).choice(len(choices), self.n_landmarks, replace=False)
+        chosen = np.asarray(choices[np.sort(drawn)], np.float32)
+        with one_product_thread():
+            values, vectors = linalg.eigh(_similarities(chosen.astype(np.float64), chosen, spread))
+        values, vectors = values[::-1], vectors[:, ::-1]
+        largest = np.argmax(np.abs(vectors), axis=0)
+        vectors = vectors * np.where(vectors[largest, np.arange(len(values))] < 0, -1.0, 1.0)
+        is_real = values > _LEAST_VALUE * values[0]
+        scales = np.where(is_real, 1.0 / np.sqrt(np.where(is_real, values, 1.0)), 0.0)
+        self.landmarks_, self.directions_, self.spread_ = chosen, (vectors * scales).T.astype(np.float32), spread
+        return self
+
+    def transform(self, rows: ArrayLike) -> Rows:
+        """(n, n_landmarks) the rows, mapped."""
+        arrays = self.arrays()
+        values, landmarks = np.asarray(rows, np.float32), arrays["landmarks"]
+        if values.ndim != 2 or values.shape[1] != landmarks.shape[1]:
+            raise InputError(f"`rows` must have shape (n, {landmarks.shape[1]}), got {values.shape}")
+        mapped = np.empty((len(values), len(landmarks)), np.float32)
+        for start in range(0, len(values), _MAPPED_TOGETHER):
+            part = slice(start, start + _MAPPED_TOGETHER)
+            mapped[part] = _similarities(values[part], landmarks, float(arrays["spread"])) @ arrays["directions"].T
+        return mapped
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote."""
+        made = super().load(path)
+        n = len(made.landmarks_)
+        if not n or made.directions_.shape != (n, n) or not made.spread_ > 0:
+            raise InputError(f"{path} does not hold a KernelMap: its arrays do not fit together")
+        return made
+
+    def output_dimension(self, dimension: int) -> int:
+        """Numbers per row after the transform; an `InputError` for rows of another length than those of `fit`."""
+        landmarks = self.arrays()["landmarks"]
+        if dimension != landmarks.shape[1]:
+            raise InputError(
+                f"this KernelMap was fitted to {landmarks.shape[1]} numbers per row, the descriptor has {dimension}"
+            )
+        return len(landmarks)
+
+
+Transform = MeanNormScaler | PCA | KernelMap
+
+
 class Transformed:
     """A descriptor followed by fitted transforms, in their order.
 
@@ -151,7 +243,7 @@ class Transformed:
     transforms : fitted; each is applied to what the one before it gives.
     """
 
-    def __init__(self, descriptor: Descriptor, *transforms: MeanNormScaler | PCA) -> None:
+    def __init__(self, descriptor: Descriptor, *transforms: Transform) -> None:
         self.descriptor, self.transforms = descriptor, transforms
         dimension = descriptor.dimension
         for transform in transforms:
@@ -178,6 +270,18 @@ class Transformed:
             "of": self.descriptor.parameters(),
             "transforms": [transform.parameters() for transform in self.transforms],
         }
+
+
+def _similarities(rows: NDArray[Any], landmarks: NDArray[Any], spread: float) -> NDArray[Any]:
+    """(n, m) of rows to landmarks, 1 where they are the same; as exact as the type of the rows."""
+    others = landmarks.astype(rows.dtype, copy=False)
+    found = rows @ others.T
+    found *= -2
+    found += np.einsum("nd,nd->n", rows, rows)[:, None]
+    found += np.einsum("nd,nd->n", others, others)
+    np.maximum(found, 0, out=found)
+    found *= -1.0 / spread
+    return np.exp(found, out=found)
 
 
 def _leading_directions(sample: NDArray[Any], mean: NDArray[np.float64], n: int) -> NDArray[np.float64]:

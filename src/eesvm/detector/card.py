@@ -20,15 +20,16 @@ from eesvm._support.tables import markdown_table
 from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.datasets.roles import mean_separability, sentences
-from eesvm.descriptors import PCA, Transformed
+from eesvm.descriptors import PCA, KernelMap, Transformed
 from eesvm.descriptors.base import Descriptor
+from eesvm.descriptors.transforms import Transform
 from eesvm.detector.class_calibration import CHANGED, JOINT, STORED_AS
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.suggestions import SuggestedScore
 
 FORMAT = "eesvm-model"
-FORMAT_VERSION = 2  # up to 1, the windows of selective search were OpenCV's
+FORMAT_VERSION = 3  # up to 2 there was no kernel map; up to 1 the windows of selective search were OpenCV's
 
 _COLUMNS = ["class", "exemplars", "redundant", "positives", "negatives", "false positives", "at least", "gap", "search"]
 
@@ -55,12 +56,17 @@ def card(
             "parameters": descriptor.parameters(),
             "plain_dimension": plain.dimension,
             "dimension": descriptor.dimension,
-            "transforms": [f"descriptor/{'pca' if isinstance(t, PCA) else 'scaler'}.npz" for t in transforms],
+            "transforms": [f"descriptor/{transform_name(t)}.npz" for t in transforms],
         },
         "inputs": dict(inputs),
         "classes": [_class_entry(one, folders[one.class_name], suggested.get(one.class_name)) for one in classes],
         "files": dict(sorted(digests.items())),
     }
+
+
+def transform_name(transform: Transform) -> str:
+    """Of the file that a fitted transform is kept in."""
+    return "pca" if isinstance(transform, PCA) else "kernel_map" if isinstance(transform, KernelMap) else "scaler"
 
 
 def _class_entry(model: ClassModel, folder: str, suggested: SuggestedScore | None) -> dict[str, Any]:
@@ -270,7 +276,9 @@ def _descriptor_text(options: Mapping[str, Any], dimension: int) -> str:
     if options["name"] == "hog":
         text = text.replace(f" {options['backbone']}", "")
     pca = "" if options["n_components"] is None else f", PCA to {min(options['n_components'], dimension)}"
-    return text + pca
+    n_landmarks = options.get("kernel_map")
+    kernel_map = "" if n_landmarks is None else f", kernel map of {min(n_landmarks, dimension):,} landmarks"
+    return text + pca + kernel_map
 
 
 def _training_text(options: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
     model.json                        the card: options, classes, counts, calibrations, hashes of every other file
     MODEL.md                          the same for people
-    descriptor/pca.npz, scaler.npz    what follows the network
+    descriptor/pca.npz, kernel_map.npz, scaler.npz       what follows the network
     classes/NAME/exemplars.safetensors, single_svm.safetensors, annotations.safetensors, boxes.safetensors
     classes/NAME/scores.npz, windows.safetensors         what calibrators are fitted from
     classes/NAME/joint/calibration.json, certificate.npz, and sigmoid.safetensors, cooccurrence.json, ...
@@ -44,10 +44,11 @@ from eesvm.calibration.files.arrays import load_calibrator, save_calibrator
 from eesvm.calibration.files.calibrations import SEARCH_NAME, load_calibration, load_cooccurrence, save_calibration
 from eesvm.calibration.files.certificates import load_certificate, save_certificate
 from eesvm.calibration.tables.score_table import read_score_table, write_score_table
-from eesvm.descriptors import PCA, MeanNormScaler, Transformed
+from eesvm.descriptors import PCA, KernelMap, MeanNormScaler, Transformed
 from eesvm.descriptors.base import Descriptor
+from eesvm.descriptors.transforms import Transform
 from eesvm.detector.box_regression import BoxRegressor
-from eesvm.detector.card import FORMAT, FORMAT_VERSION, card, write_card
+from eesvm.detector.card import FORMAT, FORMAT_VERSION, card, transform_name, write_card
 from eesvm.detector.class_calibration import COOCCURRENCE, JOINT, STORED_AS
 from eesvm.detector.class_training import CalibrationScores, SingleSVM
 from eesvm.detector.kept_windows import KEPT_NAME, KeptWindows, read_kept, write_kept
@@ -75,7 +76,11 @@ _MAX_CARD = 1 << 28  # bytes
 _CALIBRATOR_FILES = {JOINT: f"{JOINT}/calibration.json", COOCCURRENCE: f"{COOCCURRENCE}.json"}  # others: safetensors
 _CERTIFICATE = "certificate.npz"
 _BESIDES = (CARD_NAME, "MODEL.md", "run.json", SEARCH_NAME, ".eesvm-output")  # files of a model that have no hash in it
-_KINDS: dict[str, type[PCA] | type[MeanNormScaler]] = {"pca": PCA, "scaler": MeanNormScaler}
+_KINDS: dict[str, type[PCA] | type[KernelMap] | type[MeanNormScaler]] = {
+    "pca": PCA,
+    "kernel_map": KernelMap,
+    "scaler": MeanNormScaler,
+}
 
 
 @dataclass(frozen=True)
@@ -212,8 +217,7 @@ def write_descriptor(root: Path, descriptor: Descriptor) -> list[str]:
     """The fitted transforms behind a descriptor."""
     files = []
     for transform in _transforms_of(descriptor):
-        kind = "pca" if isinstance(transform, PCA) else "scaler"
-        files.append(_made(root, f"descriptor/{kind}.npz"))
+        files.append(_made(root, f"descriptor/{transform_name(transform)}.npz"))
         transform.save(root / files[-1])
     return files
 
@@ -440,13 +444,13 @@ class _Reader(Document):
         with self.usable("options"):
             return DetectorOptions.make(config=_as_trained(options))
 
-    def transforms(self) -> list[PCA | MeanNormScaler]:
+    def transforms(self) -> list[Transform]:
         names = self.content["descriptor"].get("transforms")
         if not isinstance(names, list) or not all(isinstance(n, str) and Path(n).stem in _KINDS for n in names):
-            self.fail("descriptor.transforms", "must be a list of files called pca.npz or scaler.npz")
+            self.fail("descriptor.transforms", "must be a list of files called pca.npz, kernel_map.npz or scaler.npz")
         return [_KINDS[Path(name).stem].load(self.check(name)) for name in names]
 
-    def dimension(self, transforms: Sequence[PCA | MeanNormScaler]) -> int:
+    def dimension(self, transforms: Sequence[Transform]) -> int:
         """Of the descriptors, by the network's dimension and the transforms that follow it."""
         dimension = self.content["descriptor"].get("plain_dimension")
         if type(dimension) is not int or dimension < 1:
@@ -507,6 +511,7 @@ class _Reader(Document):
 def _as_trained(options: dict[str, Any]) -> dict[str, Any]:
     """Options that a model of before they existed does not state, as they were then."""
     before: dict[str, dict[str, Any]] = {
+        "descriptor": {"kernel_map": None},
         "training": {"single_loss": "hinge", "mirror": False},
         "calibration": {"shrink": None},
     }
@@ -523,7 +528,7 @@ def _with_opencv_windows(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _open_descriptor(
-    file: Path, options: DetectorOptions, transforms: Sequence[PCA | MeanNormScaler], expected: Mapping[str, Any]
+    file: Path, options: DetectorOptions, transforms: Sequence[Transform], expected: Mapping[str, Any]
 ) -> Transformed:
     descriptor = Transformed(plain_descriptor(options.descriptor), *transforms)
     if json.loads(json.dumps(descriptor.parameters())) != expected.get("parameters"):
@@ -534,7 +539,7 @@ def _open_descriptor(
     return descriptor
 
 
-def _transforms_of(descriptor: Descriptor) -> Sequence[PCA | MeanNormScaler]:
+def _transforms_of(descriptor: Descriptor) -> Sequence[Transform]:
     return descriptor.transforms if isinstance(descriptor, Transformed) else ()
 
 

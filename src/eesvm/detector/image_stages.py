@@ -119,7 +119,7 @@ class ImageStages:
     def fit_descriptor(self, proposals: Sequence[Windows], plain: Descriptor) -> Transformed:
         """The plain descriptor, scaled and reduced as the options say."""
         wanted = self.options.descriptor
-        if wanted.n_components is not None or wanted.mean_norm is not None:
+        if wanted.is_fitted:
             self._fill_descriptors("scaling", self.dataset, sample_windows(proposals, self.options.random_state), plain)
         if isinstance(plain, PooledCNN) and self._memory is None:
             plain.memory = self._maps = MapMemory(_MAP_BYTES)

@@ -44,6 +44,7 @@ DESCRIPTORS = ("cnn", "hog")
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
         "descriptor.n_components": 256,
+        "descriptor.kernel_map": None,
         "descriptor.mean_norm": 20.0,
         "training.loss": "squared_hinge",
         "training.C": 1e-4,
@@ -60,6 +61,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     "paper": {
         "descriptor.n_components": 256,
+        "descriptor.kernel_map": None,
         "descriptor.mean_norm": 200.0,
         "training.loss": "hinge",
         "training.C": 1e-4,
@@ -101,6 +103,7 @@ class DescriptorOptions:
     layer: str | None = None
     size: int | None = None  # of the pooled picture; None: 512
     n_components: int | None = _preset("descriptor.n_components")  # of a PCA; None: no PCA
+    kernel_map: int | None = _preset("descriptor.kernel_map")  # landmarks of a kernel map; None: no map
     mean_norm: float | None = _preset(
         "descriptor.mean_norm"
     )  # length that descriptors are scaled to; None: as they are
@@ -113,7 +116,13 @@ class DescriptorOptions:
                 raise InputError(f"`descriptor.{name}` must be a text, got {value!r}")
         _check_optional(self.size, "descriptor.size", minimum=32, maximum=4096, integer=True)
         _check_optional(self.n_components, "descriptor.n_components", minimum=1, integer=True)
+        _check_optional(self.kernel_map, "descriptor.kernel_map", minimum=1, maximum=8192, integer=True)
         _check_optional(self.mean_norm, "descriptor.mean_norm", above=0)
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether anything that is fitted to images follows the plain descriptor."""
+        return any(value is not None for value in (self.n_components, self.kernel_map, self.mean_norm))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
-"""The descriptor of a training, with a PCA and a scaling that are fitted to its images.
+"""The descriptor of a training, with a PCA, a kernel map and a scaling that are fitted to its images.
 
 In: a dataset, its windows and options. Out: a descriptor that is ready, and with `training_windows` the whole table of
-described windows. PCA and scaling are fitted to proposals of some random images, and belong to the descriptor from then
-on.
+described windows. All three are fitted to proposals of some random images, and belong to the descriptor from then on.
 """
 
 from __future__ import annotations
@@ -15,8 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.validation import InputError
-from eesvm.descriptors import PCA, DescriptorCache, MeanNormScaler, Transformed, describe_dataset, make_descriptor
+from eesvm.descriptors import (
+    PCA,
+    DescriptorCache,
+    KernelMap,
+    MeanNormScaler,
+    Transformed,
+    describe_dataset,
+    make_descriptor,
+)
 from eesvm.descriptors.base import Descriptor
+from eesvm.descriptors.transforms import Transform
 from eesvm.detector.options import DescriptorOptions, DetectorOptions
 from eesvm.detector.training_table import (
     StageProgress,
@@ -87,10 +95,10 @@ def fit_descriptor(
     cache: DescriptorCache | None = None,
     progress: StageProgress | None = None,
 ) -> Transformed:
-    """The descriptor, followed by a PCA and a scaling that are fitted to proposals of random images."""
+    """The descriptor, followed by a PCA, a kernel map and a scaling that are fitted to proposals of random images."""
     plain = plain_descriptor(options.descriptor) if plain is None else plain
     wanted = options.descriptor
-    if wanted.n_components is None and wanted.mean_norm is None:
+    if not wanted.is_fitted:
         return Transformed(plain)
     sample = sample_windows(windows, options.random_state)
     described = describe_dataset(
@@ -106,7 +114,7 @@ def fit_descriptor(
     if not tables:
         raise InputError("none of the images can be described: there is nothing to train on")
     rows = np.concatenate(tables)
-    return Transformed(plain, *_fit_transforms(rows, wanted))
+    return Transformed(plain, *_fit_transforms(rows, wanted, options.random_state))
 
 
 def sample_windows(windows: Sequence[Windows], random_state: int) -> list[Windows]:
@@ -125,8 +133,8 @@ def sample_windows(windows: Sequence[Windows], random_state: int) -> list[Window
     return sample
 
 
-def _fit_transforms(rows: NDArray[np.float32], options: DescriptorOptions) -> list[MeanNormScaler | PCA]:
-    transforms: list[MeanNormScaler | PCA] = []
+def _fit_transforms(rows: NDArray[np.float32], options: DescriptorOptions, random_state: int = 0) -> list[Transform]:
+    transforms: list[Transform] = []
     if options.n_components is not None and options.n_components < rows.shape[1]:
         n = min(options.n_components, len(rows) - 1)
         if n < options.n_components:
@@ -138,6 +146,16 @@ def _fit_transforms(rows: NDArray[np.float32], options: DescriptorOptions) -> li
         pca = PCA(max(1, n)).fit(rows)
         rows = pca.transform(rows)
         transforms.append(pca)
+    if options.kernel_map is not None:
+        if len(rows) < options.kernel_map:
+            _logger.warning(
+                "a kernel map with %d landmarks needs more windows: there are %d, which are all landmarks",
+                options.kernel_map,
+                len(rows),
+            )
+        kernel_map = KernelMap(min(options.kernel_map, len(rows)), random_state=random_state).fit(rows)
+        rows = kernel_map.transform(rows)
+        transforms.append(kernel_map)
     if options.mean_norm is not None:
         transforms.append(MeanNormScaler(options.mean_norm).fit(rows))
     return transforms
