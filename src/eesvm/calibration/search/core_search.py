@@ -29,7 +29,8 @@ from eesvm.calibration.search.heuristics import loss_of_levels
 from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import Levels
 
-_NEARER = 0.25  # of what is left to the known loss: the next target
+_NEARER = 0.25  # of what is left to the known loss: the next target, at most
+_STEP, _MORE_WORK = 0.05, 5.0  # of the loss: the second target; how much more work than the last a later one may be
 _IN_TIME = 0.4  # of the seconds left for a target: when only so many are left, it is lowered
 _FOR_TARGET = 0.5  # of the seconds left: what the next target may take, by what the last two took
 _AT_ONCE = 0.004  # of the loss: what is left to the last target
@@ -81,7 +82,8 @@ class CoreSearch:
         self.bound, self.target = 0, 0
         self.lower_at = 0.0  # seconds left when the target is lowered
         self.began_at = 0.0  # seconds left when it was set
-        self.took: list[tuple[int, float]] = []  # targets that were reached, and the seconds that each took
+        self.took: list[tuple[int, float, float]] = []  # targets that were reached, the seconds and the work of each
+        self.work_before = 0.0  # of the targets before this one
         self.work, self.n_nodes, self.n_events = 0.0, 0, 0  # events: that prove this target so far
         self.is_over = n_exemplars > _MOST_EXEMPLARS
 
@@ -112,7 +114,8 @@ class CoreSearch:
         )
         if not self.pending and not self.is_over:
             self.bound, self.proved = max(self.bound, self.target), self.root
-            self.took.append((self.target, self.began_at - self.seconds_left()))
+            seconds = self.began_at - self.seconds_left() if math.isfinite(self.began_at) else math.nan
+            self.took.append((self.target, seconds, self.work - self.work_before))
             self.is_over = self.bound >= loss
         self.is_over |= self.n_events > _MOST_EVENTS
         return better
@@ -132,26 +135,52 @@ class CoreSearch:
         self.number[np.argsort(place, kind="stable")] = np.arange(len(place))
         self._add(int(ranked.coverable[ranked.difficulty[ranked.coverable].argmax()]))
 
+    def seconds_to(self, target: float) -> float:
+        """How long the core will have to work until it proves `target`, if that goes on as it did; inf if unknown."""
+        if target <= self.bound:
+            return 0.0
+        if not self.took or not math.isfinite(self.took[-1][1]) or self.took[-1][1] <= 0:
+            return math.inf
+        last, seconds, _ = self.took[-1]
+        return seconds * math.exp(min(700.0, self._growth() * (target - last)))
+
+    def _growth(self) -> float:
+        """Of the logarithm of work, for each negative that a target is nearer: by the last two; inf if unknown."""
+        if len(self.took) < 2:
+            return math.inf
+        (first, _, before), (last, _, work) = self.took[-2:]
+        return math.log(work / before) / (last - first) if 0 < before < work and first < last else 0.0
+
     def _aim(self, loss: int) -> None:
         left = loss - self.bound
         self.target = self.bound + max(1, math.ceil(_NEARER * left))
         if loss - self.target < _AT_ONCE * loss:
             self.target = loss
-        self.began_at = self.seconds_left()
-        self.target = min(self.target, self._in_time())
+        self.began_at, self.work_before = self.seconds_left(), self.work
+        self.target = min(self.target, self._in_good_order(loss), self._in_time())
         # From the beginning: what was too dear to be looked at may be affordable now.
         self.root = Part(np.zeros_like(self.highest), self.highest)
         self.pending, self.n_events = [self.root], 0
         self.lower_at = _IN_TIME * self.seconds_left()
 
+    def _in_good_order(self, loss: int) -> int:
+        """The target that is not much more work than the last one: one that is not reached proves nothing."""
+        if not self.took:
+            return 2**62
+        growth = self._growth()
+        room = math.log(_MORE_WORK) / growth if growth > 0 else math.inf
+        if len(self.took) == 1:
+            room = _STEP * loss
+        return self.bound + max(1, int(min(room, 2.0**40)))
+
     def _in_time(self) -> int:
         """The target that can be reached in good time, if time grows as it did from the last target but one."""
-        if len(self.took) < 2 or math.isinf(self.began_at):
+        growth = self._growth()
+        if not 0 < growth < math.inf or math.isinf(self.began_at):
             return 2**62
-        (first, before), (last, seconds) = self.took[-2:]
-        if not 0 < before < seconds or first >= last:
+        seconds = self.took[-1][1]
+        if not seconds > 0:
             return 2**62
-        growth = math.log(seconds / before) / (last - first)
         room = math.log(max(1.0, _FOR_TARGET * self.began_at / seconds)) / growth
         return self.bound + max(1, int(min(room, 2.0**40)))
 
