@@ -82,7 +82,8 @@ class CoreSearch:
         self.bound, self.target = 0, 0
         self.lower_at = 0.0  # seconds left when the target is lowered
         self.began_at = 0.0  # seconds left when it was set
-        self.took: list[tuple[int, float, float]] = []  # targets that were reached, the seconds and the work of each
+        self.took: list[tuple[int, float]] = []  # targets that were reached, and the seconds that each took
+        self.worked: list[tuple[int, float]] = []  # the same with the work that each took
         self.work_before = 0.0  # of the targets before this one
         self.work, self.n_nodes, self.n_events = 0.0, 0, 0  # events: that prove this target so far
         self.is_over = n_exemplars > _MOST_EXEMPLARS
@@ -114,8 +115,8 @@ class CoreSearch:
         )
         if not self.pending and not self.is_over:
             self.bound, self.proved = max(self.bound, self.target), self.root
-            seconds = self.began_at - self.seconds_left() if math.isfinite(self.began_at) else math.nan
-            self.took.append((self.target, seconds, self.work - self.work_before))
+            self.took.append((self.target, self.began_at - self.seconds_left()))
+            self.worked.append((self.target, self.work - self.work_before))
             self.is_over = self.bound >= loss
         self.is_over |= self.n_events > _MOST_EVENTS
         return better
@@ -135,21 +136,13 @@ class CoreSearch:
         self.number[np.argsort(place, kind="stable")] = np.arange(len(place))
         self._add(int(ranked.coverable[ranked.difficulty[ranked.coverable].argmax()]))
 
-    def seconds_to(self, target: float) -> float:
-        """How long the core will have to work until it proves `target`, if that goes on as it did; inf if unknown."""
-        if target <= self.bound:
-            return 0.0
-        if not self.took or not math.isfinite(self.took[-1][1]) or self.took[-1][1] <= 0:
+    def work_until(self, target: float) -> float:
+        """The work of the target that proves as much, if that grows as it did; inf where there is nothing to go by."""
+        growth = _growth(self.worked)
+        if growth is None:
             return math.inf
-        last, seconds, _ = self.took[-1]
-        return seconds * math.exp(min(700.0, self._growth() * (target - last)))
-
-    def _growth(self) -> float:
-        """Of the logarithm of work, for each negative that a target is nearer: by the last two; inf if unknown."""
-        if len(self.took) < 2:
-            return math.inf
-        (first, _, before), (last, _, work) = self.took[-2:]
-        return math.log(work / before) / (last - first) if 0 < before < work and first < last else 0.0
+        last, work = self.worked[-1]
+        return max(work * math.exp(min(700.0, growth * (target - last))), self.work - self.work_before)
 
     def _aim(self, loss: int) -> None:
         left = loss - self.bound
@@ -165,24 +158,20 @@ class CoreSearch:
 
     def _in_good_order(self, loss: int) -> int:
         """The target that is not much more work than the last one: one that is not reached proves nothing."""
-        if not self.took:
+        if not self.worked:
             return 2**62
-        growth = self._growth()
-        room = math.log(_MORE_WORK) / growth if growth > 0 else math.inf
-        if len(self.took) == 1:
-            room = _STEP * loss
-        return self.bound + max(1, int(min(room, 2.0**40)))
+        growth = _growth(self.worked)
+        if growth is None:
+            return self.bound + max(1, int(_STEP * loss))
+        return self.bound + _whole(math.log(_MORE_WORK) / growth)
 
     def _in_time(self) -> int:
         """The target that can be reached in good time, if time grows as it did from the last target but one."""
-        growth = self._growth()
-        if not 0 < growth < math.inf or math.isinf(self.began_at):
+        growth = _growth(self.took)
+        if growth is None or math.isinf(self.began_at):
             return 2**62
-        seconds = self.took[-1][1]
-        if not seconds > 0:
-            return 2**62
-        room = math.log(max(1.0, _FOR_TARGET * self.began_at / seconds)) / growth
-        return self.bound + max(1, int(min(room, 2.0**40)))
+        room = math.log(max(1.0, _FOR_TARGET * self.began_at / self.took[-1][1])) / growth
+        return self.bound + _whole(room)
 
     def _add(self, p: int) -> None:
         """Let positive p join the core."""
@@ -290,6 +279,19 @@ class _Outcome:
     story: Story
     first: NDArray[np.int32]
     free: NDArray[np.uint64] | None  # bits of what is not accepted where the core is covered
+
+
+def _growth(took: list[tuple[int, float]]) -> float | None:
+    """Of the logarithm of what targets take, for each negative that they are nearer, by the last two of them."""
+    if len(took) < 2:
+        return None
+    (first, before), (last, now) = took[-2:]
+    return math.log(now / before) / (last - first) if 0 < before < now and first < last else None
+
+
+def _whole(room: float) -> int:
+    """Negatives that a target may be nearer, at least one."""
+    return max(1, int(min(room, 2.0**40)))
 
 
 def _told(part: Part) -> Story:
