@@ -328,6 +328,33 @@ def test_the_next_target_is_one_that_can_be_reached_in_time(took, left, target):
     assert search._in_time() == (2**62 if target is None else target)
 
 
+@pytest.mark.parametrize(
+    ("worked", "target", "work_until_160"),
+    [
+        ([], 2**62, np.inf),  # nothing to go by: a quarter of what is left
+        ([(120, 8.0)], 170, np.inf),  # the second is 5 % of the loss nearer
+        # Five times the work for every 20.
+        ([(100, 4.0), (120, 20.0)], 140, 500.0),
+        ([(100, 1.0), (110, 1.0), (120, 25.0)], 125, 25.0**5),  # the last two count
+        ([(100, 4.0), (120, 3.0)], 170, np.inf),  # less work than before
+        ([(100, 1.0), (120, 1e12)], 121, 1e36),  # one more at least
+    ],
+)
+def test_the_next_target_is_not_much_more_work_than_the_last(worked, target, work_until_160):
+    ranked = rank(random_problem(0))
+    search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1))
+    search.worked, search.bound = worked, 120
+    assert search._in_good_order(1000) == target
+    assert search.work_until(160) == pytest.approx(work_until_160)
+
+
+def test_a_target_that_took_longer_than_expected_is_not_expected_soon():
+    ranked = rank(random_problem(0))
+    search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1))
+    search.worked, search.work_before, search.work = [(100, 4.0), (120, 20.0)], 24.0, 1024.0
+    assert search.work_until(140) == 1000.0
+
+
 @pytest.mark.parametrize("seed", few(range(4)))
 def test_leaves_are_counted_as_they_are_added_up(seed, monkeypatch):
     problem = random_problem(seed, forbidden=0.0 if seed % 2 else 0.3)
