@@ -329,30 +329,32 @@ def test_the_next_target_is_one_that_can_be_reached_in_time(took, left, target):
 
 
 @pytest.mark.parametrize(
-    ("worked", "target", "work_until_160"),
+    ("counted", "target", "nodes_until_160"),
     [
         ([], 2**62, np.inf),  # nothing to go by: a quarter of what is left
         ([(120, 8.0)], 170, np.inf),  # the second is 5 % of the loss nearer
-        # Five times the work for every 20.
+        # Five times the nodes for every 20.
         ([(100, 4.0), (120, 20.0)], 140, 500.0),
         ([(100, 1.0), (110, 1.0), (120, 25.0)], 125, 25.0**5),  # the last two count
-        ([(100, 4.0), (120, 3.0)], 170, np.inf),  # less work than before
+        ([(100, 4.0), (119, 9.0), (120, 20.0)], 140, 500.0),  # unless they are too near
+        ([(119, 5.0), (120, 25.0)], 121, 25.0 * 5.0**40),  # and nothing else is there
+        ([(100, 4.0), (120, 3.0)], 170, np.inf),  # fewer than before
         ([(100, 1.0), (120, 1e12)], 121, 1e36),  # one more at least
     ],
 )
-def test_the_next_target_is_not_much_more_work_than_the_last(worked, target, work_until_160):
+def test_the_next_target_is_not_much_more_work_than_the_last(counted, target, nodes_until_160):
     ranked = rank(random_problem(0))
     search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1))
-    search.worked, search.bound = worked, 120
+    search.counted, search.bound = counted, 120
     assert search._in_good_order(1000) == target
-    assert search.work_until(160) == pytest.approx(work_until_160)
+    assert search.nodes_until(160) == pytest.approx(nodes_until_160)
 
 
 def test_a_target_that_took_longer_than_expected_is_not_expected_soon():
     ranked = rank(random_problem(0))
     search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1))
-    search.worked, search.work_before, search.work = [(100, 4.0), (120, 20.0)], 24.0, 1024.0
-    assert search.work_until(140) == 1000.0
+    search.counted, search.n_before, search.n_nodes = [(100, 4.0), (120, 20.0)], 24, 1024
+    assert search.nodes_until(140) == 1000.0
 
 
 @pytest.mark.parametrize("seed", few(range(4)))

@@ -339,7 +339,7 @@ class ExactSearch:
 
     def _catches_up(self, core: CoreSearch) -> bool:
         """Whether the core, by what its targets took so far, will soon prove more than shares do now."""
-        seconds = core.work_until(self.proof.bound() + 1) * self.core_seconds / max(core.work, 1.0)
+        seconds = core.nodes_until(self.proof.bound() + 1) * self.core_seconds / max(core.n_nodes, 1)
         return seconds <= _CORE_CATCHES_UP * self.run.seconds_left()
 
     def _root_is_beaten(self, bound: float, by_clock: bool) -> bool:

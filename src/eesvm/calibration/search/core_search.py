@@ -30,7 +30,8 @@ from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import Levels
 
 _NEARER = 0.25  # of what is left to the known loss: the next target, at most
-_STEP, _MORE_WORK = 0.05, 5.0  # of the loss: the second target; how much more work than the last a later one may be
+_STEP, _MORE_NODES = 0.05, 5.0  # of the loss: the second target; how many times the nodes a later one may take
+_APART = 0.01  # of the target: how far two targets are apart, by which growth is told
 _IN_TIME = 0.4  # of the seconds left for a target: when only so many are left, it is lowered
 _FOR_TARGET = 0.5  # of the seconds left: what the next target may take, by what the last two took
 _AT_ONCE = 0.004  # of the loss: what is left to the last target
@@ -83,8 +84,8 @@ class CoreSearch:
         self.lower_at = 0.0  # seconds left when the target is lowered
         self.began_at = 0.0  # seconds left when it was set
         self.took: list[tuple[int, float]] = []  # targets that were reached, and the seconds that each took
-        self.worked: list[tuple[int, float]] = []  # the same with the work that each took
-        self.work_before = 0.0  # of the targets before this one
+        self.counted: list[tuple[int, float]] = []  # the same with the nodes that each took
+        self.n_before = 0  # nodes of the targets before this one
         self.work, self.n_nodes, self.n_events = 0.0, 0, 0  # events: that prove this target so far
         self.is_over = n_exemplars > _MOST_EXEMPLARS
 
@@ -116,7 +117,7 @@ class CoreSearch:
         if not self.pending and not self.is_over:
             self.bound, self.proved = max(self.bound, self.target), self.root
             self.took.append((self.target, self.began_at - self.seconds_left()))
-            self.worked.append((self.target, self.work - self.work_before))
+            self.counted.append((self.target, float(self.n_nodes - self.n_before)))
             self.is_over = self.bound >= loss
         self.is_over |= self.n_events > _MOST_EVENTS
         return better
@@ -136,20 +137,20 @@ class CoreSearch:
         self.number[np.argsort(place, kind="stable")] = np.arange(len(place))
         self._add(int(ranked.coverable[ranked.difficulty[ranked.coverable].argmax()]))
 
-    def work_until(self, target: float) -> float:
-        """The work of the target that proves as much, if that grows as it did; inf where there is nothing to go by."""
-        growth = _growth(self.worked)
+    def nodes_until(self, target: float) -> float:
+        """Nodes of the target that proves as much, if they grow as they did; inf where there is nothing to go by."""
+        growth = _growth(self.counted, _APART)
         if growth is None:
             return math.inf
-        last, work = self.worked[-1]
-        return max(work * math.exp(min(700.0, growth * (target - last))), self.work - self.work_before)
+        last, n_nodes = self.counted[-1]
+        return max(n_nodes * math.exp(min(700.0, growth * (target - last))), self.n_nodes - self.n_before)
 
     def _aim(self, loss: int) -> None:
         left = loss - self.bound
         self.target = self.bound + max(1, math.ceil(_NEARER * left))
         if loss - self.target < _AT_ONCE * loss:
             self.target = loss
-        self.began_at, self.work_before = self.seconds_left(), self.work
+        self.began_at, self.n_before = self.seconds_left(), self.n_nodes
         self.target = min(self.target, self._in_good_order(loss), self._in_time())
         # From the beginning: what was too dear to be looked at may be affordable now.
         self.root = Part(np.zeros_like(self.highest), self.highest)
@@ -158,12 +159,12 @@ class CoreSearch:
 
     def _in_good_order(self, loss: int) -> int:
         """The target that is not much more work than the last one: one that is not reached proves nothing."""
-        if not self.worked:
+        if not self.counted:
             return 2**62
-        growth = _growth(self.worked)
+        growth = _growth(self.counted, _APART)
         if growth is None:
-            return self.bound + max(1, int(_STEP * loss))
-        return self.bound + _whole(math.log(_MORE_WORK) / growth)
+            return self.bound + _whole(_STEP * loss)
+        return self.bound + _whole(math.log(_MORE_NODES) / growth)
 
     def _in_time(self) -> int:
         """The target that can be reached in good time, if time grows as it did from the last target but one."""
@@ -281,11 +282,12 @@ class _Outcome:
     free: NDArray[np.uint64] | None  # bits of what is not accepted where the core is covered
 
 
-def _growth(took: list[tuple[int, float]]) -> float | None:
-    """Of the logarithm of what targets take, for each negative that they are nearer, by the last two of them."""
+def _growth(took: list[tuple[int, float]], apart: float = 0.0) -> float | None:
+    """Of the logarithm of what targets take, for each negative that they are nearer: of the last and one before it."""
     if len(took) < 2:
         return None
-    (first, before), (last, now) = took[-2:]
+    last, now = took[-1]
+    first, before = next((one for one in reversed(took[:-1]) if one[0] <= (1 - apart) * last), took[0])
     return math.log(now / before) / (last - first) if 0 < before < now and first < last else None
 
 
