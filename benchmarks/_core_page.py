@@ -94,9 +94,7 @@ cuts of 100 exemplars: they are not reached here."""
 
 BESIDE_NOTE = """"Before", the next target came a quarter nearer to the loss, or less where time was short; "now" it is one that takes about
 five times the nodes of the last, by their growth so far. And a core that is behind shares, but would catch up in a
-quarter of the time that is left, now has its turns as if it were ahead, and walkers keep their part of the time beside it.
-Other work took much of the two cores, so CPU seconds are what counts; on all of `bccd_rbc` the first 45 of them go to walkers
-alone."""
+quarter of the time that is left, now has its turns as if it were ahead, and walkers keep their part of the time beside it."""
 
 
 def put_section(title: str, text: str) -> None:
