@@ -367,7 +367,7 @@ def turns(monkeypatch, seconds_left):
     search = branching.ExactSearch(ranked, run, None, Workers(1))
     core = CoreSearch(ranked, search.proof, Workers(1))
     core.counted, core.bound, core.n_nodes, core.n_before = [(100, 4.0), (120, 16.0)], 120, 20, 20
-    search.core, search.core_seconds = core, 20.0
+    search.core, search.core_seconds, search.loss = core, 20.0, 1000.0
     return search
 
 
@@ -376,6 +376,12 @@ def test_a_core_catches_up_by_its_own_pace(shares, expected, monkeypatch):
     search = turns(monkeypatch, seconds_left=4 * 256.0)  # a quarter of it is enough for 160
     search.proof.leaves[0].bound = shares
     assert search._catches_up(search.core) == expected
+
+
+def test_a_core_does_not_take_the_time_of_shares_that_prove_much(monkeypatch):
+    search = turns(monkeypatch, seconds_left=4 * 256.0)
+    search.proof.leaves[0].bound, search.loss = 139.0, 270.0
+    assert not search._catches_up(search.core)
 
 
 def test_a_core_that_nothing_is_known_of_does_not_catch_up(monkeypatch):

@@ -338,7 +338,9 @@ class ExactSearch:
         return time.perf_counter() - self.began - self.core_seconds
 
     def _catches_up(self, core: CoreSearch) -> bool:
-        """Whether the core, by what its targets took so far, will soon prove more than shares do now."""
+        """Whether shares prove little, and the core, by what its targets took so far, will soon prove more."""
+        if self.proof.bound() > _CORE_FAR * self.loss:  # shares that get so far often get to the end
+            return False
         seconds = core.nodes_until(self.proof.bound() + 1) * self.core_seconds / max(core.n_nodes, 1)
         return seconds <= _CORE_CATCHES_UP * self.run.seconds_left()
 
