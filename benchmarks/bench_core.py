@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from _common import RESULTS, generated_problem, held_memory, machine, markdown
-from _core_page import TURNS, TURNS_NOTE, put_section, write_alone, write_dense
+from _core_page import TURNS, TURNS_NOTE, put_section, write_alone, write_beside, write_dense
 from _solver_runs import Table, warm_up
 from eesvm import CalibrationResult, solve, verify
 from eesvm.calibration.proofs import certified_bound, owners
@@ -56,6 +56,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2, help="of each of these")
     parser.add_argument("--page", type=Path, metavar="FOLDER", help="lay out what --together left there")
     parser.add_argument("--alone", type=Path, metavar="FOLDER", help="the same, where each table was searched alone")
+    parser.add_argument(
+        "--beside", type=Path, nargs=2, metavar="FOLDER", help="lay out what two states of the code left there"
+    )
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -66,6 +69,9 @@ def main() -> None:
         return
     if options.alone:
         write_alone(options.alone, "python benchmarks/bench_core.py")
+        return
+    if options.beside:
+        write_beside(*options.beside, "python benchmarks/bench_core.py")
         return
     warm_up("exact", 70_000)
     if options.together:

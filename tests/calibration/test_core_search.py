@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from eesvm import CalibrationProblem, InputError, load_certificate, save_certificate, solve, verify
 from eesvm._support.threads import Workers, workers
 from eesvm.calibration import ranks
+from eesvm.calibration.anytime import Run
 from eesvm.calibration.certificate import SEARCHED
 from eesvm.calibration.proofs import certified_bound as checker
 from eesvm.calibration.proofs import hard, owners
@@ -326,6 +327,89 @@ def test_the_next_target_is_one_that_can_be_reached_in_time(took, left, target):
     search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1), lambda: False, lambda: left)
     search.took, search.began_at, search.bound = took, left, 120
     assert search._in_time() == (2**62 if target is None else target)
+
+
+@pytest.mark.parametrize(
+    ("counted", "target", "nodes_until_160"),
+    [
+        ([], 2**62, np.inf),  # nothing to go by: a quarter of what is left
+        ([(120, 8.0)], 170, np.inf),  # the second is 5 % of the loss nearer
+        # Five times the nodes for every 20.
+        ([(100, 4.0), (120, 20.0)], 140, 500.0),
+        ([(100, 1.0), (110, 1.0), (120, 25.0)], 125, 25.0**5),  # the last two count
+        ([(100, 4.0), (119, 9.0), (120, 20.0)], 140, 500.0),  # unless they are too near
+        ([(119, 5.0), (120, 25.0)], 121, 25.0 * 5.0**40),  # and nothing else is there
+        ([(100, 4.0), (120, 3.0)], 170, np.inf),  # fewer than before
+        ([(100, 1.0), (120, 1e12)], 121, 1e36),  # one more at least
+    ],
+)
+def test_the_next_target_is_not_much_more_work_than_the_last(counted, target, nodes_until_160):
+    ranked = rank(random_problem(0))
+    search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1))
+    search.counted, search.bound = counted, 120
+    assert search._in_good_order(1000) == target
+    assert search.nodes_until(160) == pytest.approx(nodes_until_160)
+
+
+def test_a_target_that_took_longer_than_expected_is_not_expected_soon():
+    ranked = rank(random_problem(0))
+    search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1))
+    search.counted, search.n_before, search.n_nodes = [(100, 4.0), (120, 20.0)], 24, 1024
+    assert search.nodes_until(140) == 1000.0
+
+
+def turns(monkeypatch, seconds_left):
+    """An exact search of which only the turns of the core are looked at, with a core that took four times as long for
+    every 20 negatives and works at a node a second."""
+    ranked = rank(random_problem(0))
+    run = Run(time_limit=1e6)
+    monkeypatch.setattr(run, "seconds_left", lambda: seconds_left)
+    search = branching.ExactSearch(ranked, run, None, Workers(1))
+    core = CoreSearch(ranked, search.proof, Workers(1))
+    core.counted, core.bound, core.n_nodes, core.n_before = [(100, 4.0), (120, 16.0)], 120, 20, 20
+    search.core, search.core_seconds, search.loss = core, 20.0, 1000.0
+    return search
+
+
+@pytest.mark.parametrize(("shares", "expected"), [(119, True), (139, True), (159, True), (160, False), (1e9, False)])
+def test_a_core_catches_up_by_its_own_pace(shares, expected, monkeypatch):
+    search = turns(monkeypatch, seconds_left=4 * 256.0)  # a quarter of it is enough for 160
+    search.proof.leaves[0].bound = shares
+    assert search._catches_up(search.core) == expected
+
+
+def test_a_core_does_not_take_the_time_of_shares_that_prove_much(monkeypatch):
+    search = turns(monkeypatch, seconds_left=4 * 256.0)
+    search.proof.leaves[0].bound, search.loss = 139.0, 270.0
+    assert not search._catches_up(search.core)
+
+
+def test_a_core_that_nothing_is_known_of_does_not_catch_up(monkeypatch):
+    search = turns(monkeypatch, seconds_left=1e9)
+    search.core.counted = [(120, 16.0)]
+    search.proof.leaves[0].bound = 130.0
+    assert not search._catches_up(search.core)
+
+
+@pytest.mark.parametrize(
+    ("climbed", "bound", "expected"),
+    [
+        ([], 120, False),
+        ([(10.0, 50.0)], 120, False),
+        # 20 in the second half of 20 seconds: 200 more in a hundred.
+        ([(1.0, 10.0), (9.0, 80.0), (10.0, 80.0), (20.0, 100.0)], 299, False),
+        ([(1.0, 10.0), (9.0, 80.0), (10.0, 80.0), (20.0, 100.0)], 301, True),
+        ([(5.0, 80.0), (20.0, 80.0)], 81, True),  # no gain
+        ([(15.0, 80.0), (20.0, 90.0)], 291, True),  # the first is all that is known
+        ([(20.0, 90.0), (20.0, 90.0)], 291, False),
+        ([], 501, True),  # more than half of the loss
+    ],
+)
+def test_the_root_is_beaten_where_its_pace_is_too_slow(climbed, bound, expected, monkeypatch):
+    search = turns(monkeypatch, seconds_left=100.0)
+    search.loss, search.climbed = 1000.0, climbed
+    assert search._root_is_beaten(bound, True) == expected
+    assert search._root_is_beaten(bound, False) == (bound > 500)  # without a clock only that counts
 
 
 @pytest.mark.parametrize("seed", few(range(4)))

@@ -45,9 +45,12 @@ _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth fi
 # Time of the core for each second of other work, where it proves more and where less: while the root climbs, and later.
 _CORE_AHEAD, _CORE_BEHIND = (1.0, 8.0), (0.05, 0.2)
 _CORE_FAR = 0.5  # of the loss: from there on the core does not wait for the root, whose shares rarely get as far
+_CORE_CATCHES_UP = 0.25  # of the seconds left: if it needs no more to prove what shares do, it has its time as if ahead
 _CORE_BETWEEN_BOXES = 0.5  # the most of it, where boxes are counted
 _CORE_PACE = 2.0  # numbers that ascents look at in the time in which the core looks at a word: a clock without a limit
-_CORE_WALKS, _CORE_WORDS = 0.1, 200.0  # of the core's time, for walkers; words for each number of a table, in its place
+# Of the core's time, for walkers: as much as of other time, where they still find something, or at least and at most
+# so much; words for each number of a table, in its place.
+_CORE_WALKS, _CORE_WORDS = (0.1, 1.0), 200.0
 _INEXACT = 1e-10  # of the loss: what is not worth looking for where weights are rounded
 
 
@@ -80,7 +83,9 @@ class ExactSearch:
         self.core: CoreSearch | None = None
         self.walk_at = 0.0  # work of the core after which walkers move again
         self.began = time.perf_counter()
-        self.core_seconds, self.walk_seconds = 0.0, 0.0  # how long the core has worked, and walkers between its steps
+        self.core_seconds, self.walk_seconds = 0.0, 0.0  # how long the core has worked, and walkers
+        self.beside_seconds = 0.0  # of walkers, between steps of the core
+        self.climbed: list[tuple[float, float]] = []  # seconds without the core, and what the root's shares proved then
         self.work = 0.0  # numbers that ascents and dives have looked at
         self.n_taken = 0  # boxes that are done with: what the node limit counts
 
@@ -167,7 +172,9 @@ class ExactSearch:
             for walker in self.walkers[first:last]:
                 walker.step(n_moves)
 
+        began = time.perf_counter()
         self.workers.chunks(work, len(self.walkers), 1)
+        self.walk_seconds += time.perf_counter() - began
         best = min(self.walkers, key=lambda walker: walker.best_loss)
         self.n_idle += 1
         if best.best_loss < self.loss:
@@ -300,18 +307,21 @@ class ExactSearch:
     def _turn_to_core(self, is_root: bool) -> None:
         """Let the search of a few hard positives catch up: it gets more of the time where it proves more."""
         core = self.core
+        by_clock = self.run.node_limit is None and math.isfinite(self.run.seconds_left())
+        if is_root and by_clock:
+            self.climbed.append((self._other_seconds(), self.proof.bound()))
         while core is not None and not core.is_over and self._status() is None:
             is_ahead = core.bound > self.proof.bound()
-            is_early = is_root and not (is_ahead and core.bound > _CORE_FAR * self.loss)
-            share = (_CORE_AHEAD if is_ahead else _CORE_BEHIND)[not is_early]
+            is_early = is_root and not (is_ahead and self._root_is_beaten(core.bound, by_clock))
+            is_promising = is_ahead or (by_clock and self._catches_up(core))
+            share = (_CORE_AHEAD if is_promising else _CORE_BEHIND)[not is_early]
             # A limit on boxes stands for a time that does not depend on clocks.
             if self.run.node_limit is not None:
                 share = min(share, _CORE_BETWEEN_BOXES)
-            by_clock = self.run.node_limit is None and math.isfinite(self.run.seconds_left())
             if not by_clock:
                 core_time, other_time = _CORE_PACE * core.work, self.work
             else:
-                core_time, other_time = self.core_seconds, time.perf_counter() - self.began - self.core_seconds
+                core_time, other_time = self.core_seconds, self._other_seconds()
             if core_time >= share * other_time:
                 break
             began = time.perf_counter()
@@ -319,19 +329,52 @@ class ExactSearch:
             self.core_seconds += time.perf_counter() - began
             if levels is not None:
                 self._adopt(levels)
-            if is_ahead:
+            if is_ahead or by_clock:
                 self._walk_beside(core, by_clock)
             self._record()
+
+    def _other_seconds(self) -> float:
+        """All but what the core has worked."""
+        return time.perf_counter() - self.began - self.core_seconds
+
+    def _catches_up(self, core: CoreSearch) -> bool:
+        """Whether shares prove little, and the core, by what its targets took so far, will soon prove more."""
+        if self.proof.bound() > _CORE_FAR * self.loss:  # shares that get so far often get to the end
+            return False
+        seconds = core.nodes_until(self.proof.bound() + 1) * self.core_seconds / max(core.n_nodes, 1)
+        return seconds <= _CORE_CATCHES_UP * self.run.seconds_left()
+
+    def _root_is_beaten(self, bound: float, by_clock: bool) -> bool:
+        """Whether the root's shares are not expected to prove as much as `bound`."""
+        if bound > _CORE_FAR * self.loss:
+            return True
+        if not by_clock or len(self.climbed) < 2:
+            return False
+        # Gains only become smaller: at the pace of the second half of its time it would get too far.
+        seconds, proved = self.climbed[-1]
+        earlier = [entry for entry in self.climbed if entry[0] <= seconds / 2]
+        since, before = earlier[-1] if earlier else self.climbed[0]
+        if seconds <= since:
+            return False
+        return proved + (proved - before) / (seconds - since) * self.run.seconds_left() < bound
 
     def _walk_beside(self, core: CoreSearch, by_clock: bool) -> None:
         """Let walkers have their part of the time that the core has had."""
         if not by_clock and core.work >= self.walk_at:
             self._walk(_FEW_MOVES)
             self.walk_at = core.work + _CORE_WORDS * self.ranked.order.size
-        while by_clock and self.walk_seconds < _CORE_WALKS * self.core_seconds and self._status() is None:
-            began = time.perf_counter()
+        least, most = _CORE_WALKS
+        while by_clock and self._status() is None:
+            part = least
+            if self.n_idle < _IDLE_ROUNDS:
+                usual = self.walk_seconds - self.beside_seconds
+                rest = self._other_seconds() - self.walk_seconds
+                part = min(max(least, usual / max(rest, 1e-9)), most)
+            if self.beside_seconds >= part * self.core_seconds:
+                break
+            before = self.walk_seconds
             self._walk(_FEW_MOVES)
-            self.walk_seconds += time.perf_counter() - began
+            self.beside_seconds += self.walk_seconds - before
 
     def _shares_of(self, owner: int) -> Shares:
         """All prices that may matter to one positive, given to it."""

@@ -29,7 +29,9 @@ from eesvm.calibration.search.heuristics import loss_of_levels
 from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import Levels
 
-_NEARER = 0.25  # of what is left to the known loss: the next target
+_NEARER = 0.25  # of what is left to the known loss: the next target, at most
+_STEP, _MORE_NODES = 0.05, 5.0  # of the loss: the second target; how many times the nodes a later one may take
+_APART = 0.01  # of the target: how far two targets are apart, by which growth is told
 _IN_TIME = 0.4  # of the seconds left for a target: when only so many are left, it is lowered
 _FOR_TARGET = 0.5  # of the seconds left: what the next target may take, by what the last two took
 _AT_ONCE = 0.004  # of the loss: what is left to the last target
@@ -82,6 +84,8 @@ class CoreSearch:
         self.lower_at = 0.0  # seconds left when the target is lowered
         self.began_at = 0.0  # seconds left when it was set
         self.took: list[tuple[int, float]] = []  # targets that were reached, and the seconds that each took
+        self.counted: list[tuple[int, float]] = []  # the same with the nodes that each took
+        self.n_before = 0  # nodes of the targets before this one
         self.work, self.n_nodes, self.n_events = 0.0, 0, 0  # events: that prove this target so far
         self.is_over = n_exemplars > _MOST_EXEMPLARS
 
@@ -113,6 +117,7 @@ class CoreSearch:
         if not self.pending and not self.is_over:
             self.bound, self.proved = max(self.bound, self.target), self.root
             self.took.append((self.target, self.began_at - self.seconds_left()))
+            self.counted.append((self.target, float(self.n_nodes - self.n_before)))
             self.is_over = self.bound >= loss
         self.is_over |= self.n_events > _MOST_EVENTS
         return better
@@ -132,28 +137,42 @@ class CoreSearch:
         self.number[np.argsort(place, kind="stable")] = np.arange(len(place))
         self._add(int(ranked.coverable[ranked.difficulty[ranked.coverable].argmax()]))
 
+    def nodes_until(self, target: float) -> float:
+        """Nodes of the target that proves as much, if they grow as they did; inf where there is nothing to go by."""
+        growth = _growth(self.counted, _APART)
+        if growth is None:
+            return math.inf
+        last, n_nodes = self.counted[-1]
+        return max(n_nodes * math.exp(min(700.0, growth * (target - last))), self.n_nodes - self.n_before)
+
     def _aim(self, loss: int) -> None:
         left = loss - self.bound
         self.target = self.bound + max(1, math.ceil(_NEARER * left))
         if loss - self.target < _AT_ONCE * loss:
             self.target = loss
-        self.began_at = self.seconds_left()
-        self.target = min(self.target, self._in_time())
+        self.began_at, self.n_before = self.seconds_left(), self.n_nodes
+        self.target = min(self.target, self._in_good_order(loss), self._in_time())
         # From the beginning: what was too dear to be looked at may be affordable now.
         self.root = Part(np.zeros_like(self.highest), self.highest)
         self.pending, self.n_events = [self.root], 0
         self.lower_at = _IN_TIME * self.seconds_left()
 
+    def _in_good_order(self, loss: int) -> int:
+        """The target that is not much more work than the last one: one that is not reached proves nothing."""
+        if not self.counted:
+            return 2**62
+        growth = _growth(self.counted, _APART)
+        if growth is None:
+            return self.bound + _whole(_STEP * loss)
+        return self.bound + _whole(math.log(_MORE_NODES) / growth)
+
     def _in_time(self) -> int:
         """The target that can be reached in good time, if time grows as it did from the last target but one."""
-        if len(self.took) < 2 or math.isinf(self.began_at):
+        growth = _growth(self.took)
+        if growth is None or math.isinf(self.began_at):
             return 2**62
-        (first, before), (last, seconds) = self.took[-2:]
-        if not 0 < before < seconds or first >= last:
-            return 2**62
-        growth = math.log(seconds / before) / (last - first)
-        room = math.log(max(1.0, _FOR_TARGET * self.began_at / seconds)) / growth
-        return self.bound + max(1, int(min(room, 2.0**40)))
+        room = math.log(max(1.0, _FOR_TARGET * self.began_at / self.took[-1][1])) / growth
+        return self.bound + _whole(room)
 
     def _add(self, p: int) -> None:
         """Let positive p join the core."""
@@ -261,6 +280,20 @@ class _Outcome:
     story: Story
     first: NDArray[np.int32]
     free: NDArray[np.uint64] | None  # bits of what is not accepted where the core is covered
+
+
+def _growth(took: list[tuple[int, float]], apart: float = 0.0) -> float | None:
+    """Of the logarithm of what targets take, for each negative that they are nearer: of the last and one before it."""
+    if len(took) < 2:
+        return None
+    last, now = took[-1]
+    first, before = next((one for one in reversed(took[:-1]) if one[0] <= (1 - apart) * last), took[0])
+    return math.log(now / before) / (last - first) if 0 < before < now and first < last else None
+
+
+def _whole(room: float) -> int:
+    """Negatives that a target may be nearer, at least one."""
+    return max(1, int(min(room, 2.0**40)))
 
 
 def _told(part: Part) -> Story:
