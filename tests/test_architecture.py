@@ -1,6 +1,8 @@
 """The floor plan: rooms in one order, imports that only go up it, and a map in the documentation that says so."""
 
 import ast
+import importlib.util
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -12,6 +14,7 @@ import eesvm
 from helpers.imports import imported_modules
 
 PACKAGE = Path(eesvm.__file__).parent
+ROAD_MAP = Path(__file__).resolve().parents[1] / "docs" / "_ext" / "road_map.py"
 
 # The road. A module imports from its own room and from rooms before it, never from one behind it.
 ROAD = (
@@ -200,9 +203,24 @@ def test_every_module_says_what_it_is():
 def test_the_map_in_the_documentation_is_current():
     """`make docs` writes it."""
     script = "import road_map; page = road_map.PAGE.read_text(); print(road_map.page_with_map(page) == page)"
-    extensions = Path(__file__).resolve().parents[1] / "docs" / "_ext"
-    done = subprocess.run([sys.executable, "-c", script], cwd=extensions, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROAD_MAP.parent, capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "True", "docs/design.md is old: run `make docs`, or python docs/_ext/road_map.py"
+
+
+def test_the_map_names_a_module_that_has_no_place_on_the_road(tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("road_map", ROAD_MAP)
+    road_map = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(road_map)
+    shutil.copytree(PACKAGE, tmp_path / "eesvm", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(road_map, "PACKAGE", tmp_path / "eesvm")
+    assert road_map.road_map() in road_map.PAGE.read_text(encoding="utf-8")
+    new = tmp_path / "eesvm" / "exemplars" / "boosting.py"
+    new.write_text('"""Boosted exemplars."""\n')
+    with pytest.raises(SystemExit) as caught:
+        road_map.road_map()
+    assert str(caught.value) == f"{new}: name 'boosting' in PARTS of tests/test_architecture.py, after what it imports"
 
 
 def test_calibration_needs_scores_and_nothing_else():

@@ -41,9 +41,16 @@ def _room(room: str, order: tuple[str, ...]) -> str:
     folder = PACKAGE / room
     files = sorted(path for path in folder.rglob("*.py") if path != folder / "__init__.py")
     if order:
-        files.sort(key=lambda path: order.index(path.relative_to(folder).with_suffix("").parts[0]))
+        files.sort(key=lambda path: _place(path, folder, order))
     rows = [f"| `{_name(path, folder)}` | {_summary(path)} |" for path in files]
     return "\n".join([f"### `{room}/`", "", _summary(folder / "__init__.py"), "", "| module | |", "|---|---|", *rows])
+
+
+def _place(path: Path, folder: Path, order: tuple[str, ...]) -> int:
+    part = path.relative_to(folder).with_suffix("").parts[0]
+    if part not in order:
+        raise SystemExit(f"{path}: name {part!r} in PARTS of tests/test_architecture.py, after what it imports")
+    return order.index(part)
 
 
 def _name(path: Path, folder: Path) -> str:

@@ -18,9 +18,12 @@ from eesvm import (
     IsotonicCalibrator,
     JointCalibrator,
     SigmoidCalibrator,
+    Uncalibrated,
     load_calibration,
     save_calibration,
 )
+from eesvm.calibration.calibrators.base import ScoreCalibrator
+from eesvm.calibration.files import arrays
 from eesvm.calibration.files.arrays import load_calibrator, save_calibrator
 from eesvm.calibration.files.calibrations import atomic_folder, atomic_write, check_output_folder, fitted_calibrator
 from eesvm.calibration.result import CalibrationResult
@@ -51,6 +54,47 @@ def test_calibrators_of_single_columns_can_be_read_again_whatever_they_were_fitt
     loaded = load_calibrator(tmp_path / "c.safetensors", name, scores.shape[1])
     for new in (scores, table(seed=1, dtype=dtype)[0]):
         np.testing.assert_array_equal(loaded.transform(new), saved.transform(new))
+
+
+class Doubled(ScoreCalibrator):
+    """A calibrator that has no file."""
+
+    def __init__(self, pos_label=None, missing="refuse"):
+        self.pos_label, self.missing = pos_label, missing
+
+    def _calibrate(self, scores):
+        return 2 * scores
+
+
+@pytest.mark.parametrize(
+    ("name", "calibrator", "sentence"),
+    [
+        ("doubled", Doubled(), "`name` must be one of 'none', 'sigmoid', 'isotonic', 'affine', got 'doubled'"),
+        ("none", Doubled(), "`calibrator` must be of a kind that has a file, none, sigmoid, isotonic, affine, got Doubled()"),
+        ("affine", Uncalibrated(), "`calibrator` must be of the kind 'affine', got Uncalibrated()"),
+        ("sigmoid", AffineCalibrator(), "`calibrator` must be of the kind 'sigmoid', got AffineCalibrator()"),
+    ],
+)  # fmt: skip
+def test_a_calibrator_without_a_file_is_not_written(tmp_path, name, calibrator, sentence):
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+        save_calibrator(tmp_path / "c.safetensors", name, calibrator.fit(*table()))
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_kind_that_has_no_file_is_not_read(tmp_path):
+    save_calibrator(tmp_path / "c.safetensors", "none", Uncalibrated().fit(*table()))
+    assert isinstance(load_calibrator(tmp_path / "c.safetensors", "none", 5), Uncalibrated)
+    sentence = "`name` must be one of 'none', 'sigmoid', 'isotonic', 'affine', got 'doubled'"
+    with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+        load_calibrator(tmp_path / "c.safetensors", "doubled", 5)
+
+
+def test_a_kind_with_arrays_that_nothing_makes_a_calibrator_of_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setitem(arrays._ARRAYS, "doubled", {"scale": np.dtype(float), "offset": np.dtype(float)})
+    save_calibrator(tmp_path / "c.safetensors", "doubled", AffineCalibrator().fit(*table()))
+    sentence = r"c\.safetensors: nothing makes a calibrator of the kind 'doubled' from its arrays$"
+    with pytest.raises(InputError, match=sentence):
+        load_calibrator(tmp_path / "c.safetensors", "doubled", 5)
 
 
 def test_steps_of_another_dtype_are_refused(tmp_path):

@@ -375,20 +375,32 @@ def turns(monkeypatch, seconds_left):
 def test_a_core_catches_up_by_its_own_pace(shares, expected, monkeypatch):
     search = turns(monkeypatch, seconds_left=4 * 256.0)  # a quarter of it is enough for 160
     search.proof.leaves[0].bound = shares
-    assert search._catches_up(search.core) == expected
+    assert search._catches_up(search.core, is_root=False) == expected
 
 
 def test_a_core_does_not_take_the_time_of_shares_that_prove_much(monkeypatch):
     search = turns(monkeypatch, seconds_left=4 * 256.0)
     search.proof.leaves[0].bound, search.loss = 139.0, 270.0
-    assert not search._catches_up(search.core)
+    assert not search._catches_up(search.core, is_root=False)
+
+
+@pytest.mark.parametrize("seconds_left", [1024.0, 4096.0])
+def test_a_core_waits_for_a_root_that_climbs(seconds_left, monkeypatch):
+    """Shares gained 20 in ten seconds, and would prove half of the loss of 1,000 in 200 more; where they gain nothing,
+    the core has its turns."""
+    search = turns(monkeypatch, seconds_left)
+    search.proof.leaves[0].bound = 125.0
+    search.climbed = [(10.0, 80.0), (20.0, 100.0)]
+    assert not search._catches_up(search.core, is_root=True)
+    search.climbed = [(10.0, 100.0), (20.0, 100.0)]
+    assert search._catches_up(search.core, is_root=True)
 
 
 def test_a_core_that_nothing_is_known_of_does_not_catch_up(monkeypatch):
     search = turns(monkeypatch, seconds_left=1e9)
     search.core.counted = [(120, 16.0)]
     search.proof.leaves[0].bound = 130.0
-    assert not search._catches_up(search.core)
+    assert not search._catches_up(search.core, is_root=False)
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,11 @@ def test_calibrators_learn_from_what_is_there(calibrator):
         np.testing.assert_allclose(shuffled, outputs, rtol=1e-9)
 
 
-@pytest.mark.parametrize("calibrator", CALIBRATORS[1:4], ids=repr)
+@pytest.mark.parametrize(
+    "calibrator",
+    [one for one in CALIBRATORS if isinstance(one, SigmoidCalibrator | IsotonicCalibrator | AffineCalibrator)],
+    ids=repr,
+)
 def test_each_column_is_calibrated_as_if_its_missing_rows_were_not_there(calibrator):
     S, y = holed_table(3)
     outputs = calibrator.fit(S, y).transform(S)

@@ -12,6 +12,7 @@ import urllib.request
 import pytest
 
 from eesvm.cli import main
+from eesvm.detector.options import CALIBRATORS
 from eesvm.images import write_image
 from helpers.serving_help import PATIENCE, quick_detector, scene
 
@@ -86,7 +87,7 @@ def test_quiet_prints_the_address_alone(model):
         (["--floors", "1,2"], "--floors must be numbers above 0 and up to 1, joined by commas, or none, got '1,2'"),
         (["--floors", "a"], "--floors must be numbers above 0 and up to 1, joined by commas, or none, got 'a'"),
         (["--floors", "nan"], "--floors must be numbers above 0 and up to 1, joined by commas, or none, got 'nan'"),
-        (["--calibrator", "magic"], "`calibrator` must be one of 'none', 'sigmoid', 'isotonic', 'affine', 'joint', 'joint-sigmoid', 'cooccurrence', 'single-svm', got 'magic'"),
+        (["--calibrator", "magic"], f"`calibrator` must be one of {', '.join(map(repr, CALIBRATORS))}, got 'magic'"),
     ],
 )  # fmt: skip
 def test_what_is_refused_before_listening(model, arguments, sentence, capsys):

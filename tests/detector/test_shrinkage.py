@@ -13,7 +13,7 @@ from eesvm.calibration.problem import any_accepts
 from eesvm.detector.class_calibration import SHRINKABLE, calibrate_class, score_rule
 from eesvm.detector.class_training import score_class, train_class
 from eesvm.detector.left_out import KEPT, judged_windows
-from eesvm.detector.options import DetectionOptions, DetectorOptions
+from eesvm.detector.options import CALIBRATORS, DetectionOptions, DetectorOptions
 from eesvm.detector.shrinkage import FOLDS, STRENGTHS, choose_strength, highest_elsewhere, left_out
 from eesvm.detector.training_descriptor import training_windows
 from eesvm.metrics import evaluate_detections
@@ -213,6 +213,15 @@ def test_scores_without_whole_images_are_refused():
     message = "`calibration.shrink` needs scores of whole images: score the class with this option"
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         calibrate_class(plain, ["joint"], quick_options(**AUTO).calibration)
+
+
+def test_names_that_no_calibrator_has_are_refused():
+    _, scores = scored()
+    for names in (["magic"], ["none", "magic"], iter(["magic"])):
+        sentence = f"`names` must be one of {', '.join(map(repr, CALIBRATORS))}, got 'magic'"
+        with pytest.raises(InputError, match=f"^{re.escape(sentence)}$"):
+            calibrate_class(scores, names, quick_options().calibration)
+    assert calibrate_class(scores, ["single-svm"], quick_options().calibration) == {}
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,9 @@ def compile_seconds() -> float:
     return _compile_time.seconds
 
 
-def kernel(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def kernel(*bare: Any, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator: `njit(cache=True, nogil=True, **options)`, without the cache where there is no place for one."""
+    _refuse_bare("kernel", bare)
 
     def compile_lazily(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
@@ -59,14 +60,20 @@ def kernel(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     return compile_lazily
 
 
-def inner(counted: bool = True, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def inner(*bare: Any, counted: bool = True, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator for what only kernels call: compiled into them, without an entrance and a cache of its own.
 
     Called from Python it runs as the Python that it is. One that neither makes nor returns arrays need not count who
     holds those that it is given: `counted=False` leaves that out, which is a tenth of what there is to compile.
     """
+    _refuse_bare("inner", bare)
 
     def compile_within(function: Callable[..., Any]) -> Callable[..., Any]:
         return register_jitable(cache=False, _nrt=counted, **options)(function)
 
     return compile_within
+
+
+def _refuse_bare(name: str, bare: tuple[Any, ...]) -> None:
+    if bare:
+        raise TypeError(f"write @{name}() with its parentheses, and options by their names")

@@ -163,7 +163,7 @@ def check_image_name(image_id: str) -> None:
 
 
 def row_blocks(values: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """(first row, rows) pieces of `values` of a few million elements each."""
+    """(first row, rows) pieces of `values` of half a million elements each."""
     width = max(1, int(np.prod(values.shape[1:])))
     step = max(1, _BLOCK_ELEMENTS // width)
     for start in range(0, len(values), step):

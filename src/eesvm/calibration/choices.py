@@ -1,4 +1,4 @@
-"""Words that options of calibration are chosen from; here, so that who names them need not load what they choose."""
+"""Words that options of calibration may be; alone, so that a parser that lists them loads nothing of what they name."""
 
 SEARCH_METHODS = ("exact", "algorithm1", "exhaustive", "greedy")
 CRITERIA = ("least_squares", "platt")  # what a sigmoid is fitted by

@@ -1,11 +1,13 @@
-"""A descriptor by its name, and networks by what their file states.
+"""A descriptor made by its name, "cnn" or "hog".
 
-In: "cnn" or "hog" and options of that descriptor. Out: the descriptor.
+In: the name and options of that descriptor; of a network in a file also what that file states. Out: the descriptor.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable
 from typing import Any
 
 from eesvm._support.validation import InputError, check_choice
@@ -51,11 +53,23 @@ def make_descriptor(
             check_choice(mode, "mode", (None, *hog.MODES))
             if layer is not None or os.fspath(backbone) != "lite0":
                 raise InputError("`backbone` and `layer` are of the descriptor 'cnn': 'hog' has no network")
+            _check_options("`hog`", HOG, ("mode",), options)
             return HOG(mode=mode or hog.MODES[0], **options)
         check_choice(mode, "mode", (None, *_CNN_MODES))
-        return _make_cnn(mode or _CNN_MODES[0], backbone, layer, (normalisation, n_threads, device), options)
-    except TypeError as error:  # an option that the class does not have
+        mode = mode or _CNN_MODES[0]
+        made = CropCNN if mode == "crop" else PooledCNN
+        _check_options(f"`cnn` in the mode {mode!r}", made, ("backbone", "levels"), options)
+        return _make_cnn(mode, backbone, layer, (normalisation, n_threads, device), options)
+    except TypeError as error:  # a value of a kind that no check foresees
         raise InputError(f"`make_descriptor` cannot make {name!r}: {error}") from error
+
+
+def _check_options(what: str, made: Callable[..., Any], others: tuple[str, ...], options: dict[str, Any]) -> None:
+    """Refuse an option that the class does not have; `others` are arguments of it that are no options."""
+    known = [name for name in inspect.signature(made).parameters if name not in others]
+    for name in options:
+        if name not in known:
+            raise InputError(f"{what} has no option `{name}`: it has {', '.join(known)}")
 
 
 def _make_cnn(

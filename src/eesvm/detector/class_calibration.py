@@ -49,7 +49,10 @@ STORED_AS = {name: JOINT if name == JOINT_SIGMOID else name for name in CALIBRAT
 
 def stored_names(names: Iterable[str]) -> tuple[str, ...]:
     """Names under which the calibrators of these names are kept, each once."""
-    return tuple(dict.fromkeys(STORED_AS[name] for name in names if name in STORED_AS))
+    wanted = tuple(names)
+    for name in wanted:
+        check_choice(name, "names", CALIBRATORS)
+    return tuple(dict.fromkeys(STORED_AS[name] for name in wanted if name in STORED_AS))
 
 
 @one_product_thread()  # the same bits wherever it is called
@@ -88,7 +91,6 @@ def calibrate_class(
     detection = DetectionOptions() if pooling is None else DetectionOptions(pooling=pooling)
     fitted: dict[str, ScoreCalibrator] = {}
     for name in stored_names(names):
-        check_choice(name, "calibrator", CALIBRATORS)
         calibrator = _fit(name, scores, options, random_state, n_jobs, progress, start)
         if options.shrink is not None and can_shrink(calibrator):
             found = (known or {}).get(name)
@@ -161,7 +163,7 @@ def _fit(
     elif name == "none":
         calibrator = Uncalibrated()
     else:
-        raise InputError(f"`calibrators` must be names of calibrators that are fitted to scores, got {name!r}")
+        raise InputError(f"`names` must be of calibrators that are fitted to scores, got {name!r}")
     return calibrator.fit(table.scores, table.labels)
 
 

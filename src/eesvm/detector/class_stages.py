@@ -1,4 +1,4 @@
-"""Training, third file: the stages of a class, by asking an engine for tasks: exemplars, scores, calibrators.
+"""Stages of a training of one class, by asking an engine for tasks: exemplars, scores, calibrators.
 
 In: the table of described windows, options, an engine. Out: what each stage gives, the same to the bit whatever the
 engine. Exemplars come in the blocks in which `ExemplarSVMs.fit` trains them, scores in the blocks of `score_windows`,

@@ -1,4 +1,4 @@
-"""Training, second file: the stages that look at images, by asking an engine for tasks: windows, then descriptors.
+"""Stages of a training that look at images, by asking an engine for tasks: windows, then descriptors.
 
 In: a dataset, options, an engine, and the cache for windows and descriptors. Out: the windows of all images, the
 descriptor with its scaling and PCA, and the table of described windows, the same to the bit whatever the engine. Where

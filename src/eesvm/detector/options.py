@@ -1,4 +1,4 @@
-"""Options of the detector: what every stop is told, and the presets.
+"""Options of the detector, checked, and the presets: what training and detection are told.
 
 In: a preset, a YAML file or a mapping, and single changes, of which later ones win. Out: `DetectorOptions`, checked,
 and as plain values again. Every option has a dotted name, `training.C`, which is where it stands in a YAML file:

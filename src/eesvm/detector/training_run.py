@@ -1,11 +1,11 @@
-"""Training, first file: decides which parts of a model are missing, so that a run can be interrupted and resumed.
+"""Where a training begins: it decides which parts of a model are missing, so that a run can be interrupted and resumed.
 
 In: a dataset, options, an engine, and where results are kept. Out: `ClassModel`s, and in a model folder every finished
-part: the descriptor's scaling and PCA; for each class its exemplars, its box regression, its training scores and its
-calibrators. A part is filed in `run.json` under a key: a hash of everything it depends on. A part whose key and files
-are as they were is read, not made; so an interrupted run is resumed, a second run does nothing, and another option
-redoes what depends on it. `training_inputs` says what a run is made from, and how a part is made is for `image_stages`
-and `class_stages` to say.
+part: the descriptor's scaling and PCA; for each class its exemplars, its box regression, its training scores, the
+windows it can grow from and its calibrators. A part is filed in `run.json` under a key: a hash of everything it depends
+on. A part whose key and files are as they were is read, not made; so an interrupted run is resumed, a second run does
+nothing, and another option redoes what depends on it. `training_inputs` says what a run is made from, and how a part is
+made is for `image_stages` and `class_stages` to say.
 """
 
 from __future__ import annotations

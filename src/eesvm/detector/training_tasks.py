@@ -1,4 +1,4 @@
-"""Training, fourth file: the tasks that workers run, and what travels to and from them.
+"""Tasks of a training: what workers run, and what travels to and from them.
 
 In: arguments that can be pickled. Out: results that can. Each task is a plain function; wherever it runs, the rows come
 in the same blocks, so that its numbers are the same to the bit.

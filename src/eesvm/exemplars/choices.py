@@ -1,3 +1,3 @@
-"""Words that options of training are chosen from; here, so that whoever names them need not load what they choose."""
+"""Words that options of training may be; alone, so that a parser that lists them loads nothing of what they name."""
 
 LOSSES = ("hinge", "squared_hinge")

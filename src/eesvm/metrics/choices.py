@@ -1,3 +1,3 @@
-"""Words that options of metrics are chosen from; here, so that whoever names them need not load what they choose."""
+"""Words that options of metrics may be; alone, so that a parser that lists them loads nothing of what they name."""
 
 PROTOCOLS = ("voc07", "voc10", "ilsvrc", "coco")

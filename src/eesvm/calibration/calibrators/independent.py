@@ -2,7 +2,7 @@
 
 In: a score table and labels. Out: `Uncalibrated` (the raw scores), `SigmoidCalibrator` (Malisiewicz et al. 2011),
 `IsotonicCalibrator` (Zadrozny and Elkan 2002) and `AffineCalibrator` (Aubry et al. 2014).
-What ignoring it costs is the paper's subject.
+What it costs to ignore the other exemplars is the paper's subject.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Sigmoid, isotonic and affine calibrators as safetensors files.
+"""Calibrators of one exemplar at a time as safetensors files: none, sigmoid, isotonic, affine.
 
-In: a fitted sigmoid, isotonic or affine calibrator. Out: a file, and from it a calibrator that scores as the saved one.
+In: a fitted calibrator of these kinds. Out: a file, and from it a calibrator that scores as the saved one.
 Not here: joint calibrations and co-occurrence, which are JSON (`calibrations`); pickle.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.tensors import check_shapes, read_arrays, write_arrays
-from eesvm._support.validation import MISSING, InputError
+from eesvm._support.validation import MISSING, InputError, check_choice
 from eesvm.calibration.calibrators.base import ScoreCalibrator
 from eesvm.calibration.calibrators.independent import (
     AffineCalibrator,
@@ -38,6 +38,7 @@ _ARRAYS: dict[str, dict[str, _Dtypes]] = {
 
 def save_calibrator(path: str | os.PathLike[str], name: str, calibrator: ScoreCalibrator) -> None:
     """Write a fitted calibrator of the kind `name`."""
+    check_choice(name, "name", tuple(_ARRAYS))
     arrays: dict[str, Any] = {"n_exemplars": np.array([calibrator.n_features_in_], dtype=np.int64)}
     if isinstance(calibrator, SigmoidCalibrator):
         arrays |= {"sigmoids": calibrator.sigmoids_, "muted": calibrator.muted_}
@@ -49,12 +50,17 @@ def save_calibrator(path: str | os.PathLike[str], name: str, calibrator: ScoreCa
         }
     elif isinstance(calibrator, AffineCalibrator):
         arrays |= {"scale": calibrator.scale_, "offset": calibrator.offset_}
+    elif not isinstance(calibrator, Uncalibrated):
+        raise InputError(f"`calibrator` must be of a kind that has a file, {', '.join(_ARRAYS)}, got {calibrator!r}")
+    if arrays.keys() != {"n_exemplars", *_ARRAYS[name]}:
+        raise InputError(f"`calibrator` must be of the kind {name!r}, got {calibrator!r}")
     metadata = {"calibrator": name} | ({} if calibrator.missing == MISSING[0] else {"missing": calibrator.missing})
     write_arrays(path, FORMAT, FORMAT_VERSION, arrays, metadata)
 
 
 def load_calibrator(path: str | os.PathLike[str], name: str, n_exemplars: int) -> ScoreCalibrator:
     """The calibrator of the kind `name` for `n_exemplars` exemplars, from a file that `save_calibrator` wrote."""
+    check_choice(name, "name", tuple(_ARRAYS))
     expected: dict[str, _Dtypes] = {"n_exemplars": np.dtype(np.int64), **_ARRAYS[name]}
     arrays, metadata = read_arrays(path, FORMAT, FORMAT_VERSION, expected)
     if metadata.get("calibrator") != name:
@@ -91,4 +97,6 @@ def _made(file: Path, name: str, arrays: dict[str, NDArray[Any]], n: int) -> Sco
         affine.scale_, affine.offset_ = arrays["scale"], arrays["offset"]
         affine.muted_ = np.isneginf(affine.offset_)
         return affine
-    return Uncalibrated()
+    if name == "none":
+        return Uncalibrated()
+    raise InputError(f"{file}: nothing makes a calibrator of the kind {name!r} from its arrays")

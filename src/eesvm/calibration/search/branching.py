@@ -313,7 +313,7 @@ class ExactSearch:
         while core is not None and not core.is_over and self._status() is None:
             is_ahead = core.bound > self.proof.bound()
             is_early = is_root and not (is_ahead and self._root_is_beaten(core.bound, by_clock))
-            is_promising = is_ahead or (by_clock and self._catches_up(core))
+            is_promising = is_ahead or (by_clock and self._catches_up(core, is_root))
             share = (_CORE_AHEAD if is_promising else _CORE_BEHIND)[not is_early]
             # A limit on boxes stands for a time that does not depend on clocks.
             if self.run.node_limit is not None:
@@ -337,26 +337,31 @@ class ExactSearch:
         """All but what the core has worked."""
         return time.perf_counter() - self.began - self.core_seconds
 
-    def _catches_up(self, core: CoreSearch) -> bool:
+    def _catches_up(self, core: CoreSearch, is_root: bool) -> bool:
         """Whether shares prove little, and the core, by what its targets took so far, will soon prove more."""
-        if self.proof.bound() > _CORE_FAR * self.loss:  # shares that get so far often get to the end
+        shares = self._root_may_prove() if is_root else self.proof.bound()
+        if shares > _CORE_FAR * self.loss:  # shares that get so far often get to the end
             return False
         seconds = core.nodes_until(self.proof.bound() + 1) * self.core_seconds / max(core.n_nodes, 1)
         return seconds <= _CORE_CATCHES_UP * self.run.seconds_left()
 
     def _root_is_beaten(self, bound: float, by_clock: bool) -> bool:
         """Whether the root's shares are not expected to prove as much as `bound`."""
-        if bound > _CORE_FAR * self.loss:
-            return True
-        if not by_clock or len(self.climbed) < 2:
-            return False
-        # Gains only become smaller: at the pace of the second half of its time it would get too far.
+        return bound > _CORE_FAR * self.loss or (by_clock and self._root_may_prove() < bound)
+
+    def _root_may_prove(self) -> float:
+        """What the root's shares would prove in the seconds left at the pace of the second half of their time.
+
+        Gains only become smaller, so they will prove less.
+        """
+        if len(self.climbed) < 2:
+            return math.inf
         seconds, proved = self.climbed[-1]
         earlier = [entry for entry in self.climbed if entry[0] <= seconds / 2]
         since, before = earlier[-1] if earlier else self.climbed[0]
         if seconds <= since:
-            return False
-        return proved + (proved - before) / (seconds - since) * self.run.seconds_left() < bound
+            return math.inf
+        return proved + (proved - before) / (seconds - since) * self.run.seconds_left()
 
     def _walk_beside(self, core: CoreSearch, by_clock: bool) -> None:
         """Let walkers have their part of the time that the core has had."""

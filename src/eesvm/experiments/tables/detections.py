@@ -67,7 +67,7 @@ class Rule:
     """A way to turn the scores of all exemplars of a class into one score per window."""
 
     name: str
-    calibrator: str  # one of `detector_options.CALIBRATORS`
+    calibrator: str  # one of `CALIBRATORS` of `eesvm.detector.options`
     changes: Mapping[str, Any] = field(default_factory=dict)  # options by their dotted names: calibration, detection
 
 

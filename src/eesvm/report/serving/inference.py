@@ -72,6 +72,7 @@ class Inference:
 
     Parameters
     ----------
+    detector : trained, or loaded from its folder.
     calibrator : another one than that of the model.
     max_pixels : the largest image that is decoded.
     """
