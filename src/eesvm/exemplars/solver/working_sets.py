@@ -30,10 +30,8 @@ from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.newton_gram import SURPLUS
 from eesvm.exemplars.solver.problem import F64, Objective
 
-_LEAST_WIDTH, _MOST_SUPPORT = (
-    192,
-    1.25,
-)  # columns, and times these rows with duals: where sets were faster than other ways
+# Where sets were faster than other ways: columns, and rows with duals as a multiple of these.
+_LEAST_WIDTH, _MOST_SUPPORT = 192, 1.25
 _SLOTS = 3.0  # times the columns: rows that a set holds
 _LEAST_JOINING = 64  # rows that may join in a round, at least
 _FIRST_ACCURACY, _LOOSE = 0.3, 0.15  # of the margin, in a first round; of the worst violation outside in others
