@@ -6,22 +6,8 @@ import pytest
 from eesvm import ExemplarSVMs
 from eesvm.exemplars.solver import Objective, coordinate
 from eesvm.exemplars.solver.coordinate import descend_coordinates, worthwhile_visits
-from eesvm.exemplars.solver.hinge import Share
 from helpers.reference_svm import liblinear, objective
-
-
-def rows_like_a_pca(n_exemplars, n_negatives, d, seed=0, length=20.0):
-    random = np.random.default_rng(seed)
-    rows = random.standard_normal((n_exemplars + n_negatives, d)) * np.geomspace(2, 0.1, d)
-    rows = (rows * (length / np.linalg.norm(rows, axis=1).mean())).astype(np.float32)
-    return rows[:n_exemplars], rows[n_exemplars:]
-
-
-def make_share(positives, negatives, multiplier=1.0):
-    n, m = len(positives), len(negatives)
-    own = np.concatenate([positives, np.full((n, 1), multiplier)], axis=1).astype(np.float32)
-    ones, zeros = np.ones((n, m), dtype=np.float32), np.zeros((n, m), dtype=np.float32)
-    return Share(negatives, ones, own, np.ones(n, dtype=np.float32), zeros, np.zeros(n, dtype=np.float32))
+from helpers.solver_rows import make_share, rows_like_a_pca
 
 
 def descend(share, C, positive_weight, multiplier=1.0, tol=5e-4, max_visits=1000.0):

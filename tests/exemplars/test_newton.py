@@ -10,32 +10,16 @@ from eesvm.exemplars.rows import ArrayRows, PartedRows, held_in_memory
 from eesvm.exemplars.solver import Budget, Margins, Objective, TrainingProblem
 from eesvm.exemplars.solver import newton as newton_module
 from eesvm.exemplars.solver import solve as solve_module
-from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.newton import descend_newton
 from eesvm.exemplars.solver.newton_gram import nearest
 from eesvm.exemplars.solver.newton_matrices import solve_directly
 from eesvm.exemplars.solver.pool import Pool
 from helpers.examples import ALL, few, many
 from helpers.reference_svm import coordinate_descent, liblinear, objective, relu_features
+from helpers.solver_rows import make_share, rows_like_a_pca
 
 LOSSES = ["hinge", "squared_hinge"]
 BUDGET = Budget(1 << 28)
-
-
-def centred(n_exemplars, n_negatives, d, seed=0, length=20.0):
-    """Rows like those of a PCA: centred, with a falling spectrum, exemplars among the negatives."""
-    random = np.random.default_rng(seed)
-    rows = random.standard_normal((n_exemplars + n_negatives, d)) * np.geomspace(2, 0.1, d)
-    rows = (rows * (length / np.linalg.norm(rows, axis=1).mean())).astype(np.float32)
-    return rows[:n_exemplars], rows[n_exemplars:]
-
-
-def make_share(positives, negatives, multiplier=1.0):
-    n, m = len(positives), len(negatives)
-    own = np.concatenate([positives, np.full((n, 1), multiplier)], axis=1).astype(np.float32)
-    ones = np.ones((n, m), dtype=np.float32)
-    zeros = np.zeros((n, m), dtype=np.float32)
-    return Share(negatives, ones, own, np.ones(n, dtype=np.float32), zeros, np.zeros(n, dtype=np.float32))
 
 
 def newton(positives, negatives, C, positive_weight, squared, multiplier=1.0, tol=5e-4):
@@ -68,7 +52,7 @@ def newton(positives, negatives, C, positive_weight, squared, multiplier=1.0, to
 @pytest.mark.parametrize("C", [1e-5, 1e-3, 1e-1, 1.0])
 @pytest.mark.parametrize("positive_weight", [1.0, 50.0])
 def test_the_duality_gap_closes_by_plain_numpy(squared, C, positive_weight):
-    for kind in (centred, relu_features):
+    for kind in (rows_like_a_pca, relu_features):
         values, lower, violations = newton(*kind(6, 700 if ALL else 200, 24), C, positive_weight, squared)
         assert (values - lower <= 1e-3 * values).all()
         assert (lower <= values * (1 + 1e-6)).all()
@@ -90,7 +74,7 @@ ODD_TABLES = {
 @pytest.mark.parametrize("squared", [False, True], ids=LOSSES)
 @pytest.mark.parametrize("name", ODD_TABLES)
 def test_odd_tables(name, squared):
-    positives, negatives = centred(5, 200, 12)
+    positives, negatives = rows_like_a_pca(5, 200, 12)
     negatives = np.ascontiguousarray(ODD_TABLES[name](negatives))
     for C, multiplier in ((1e-6, 1.0), (1e-2, 0.0), (1e-2, 10.0), (0.3, 1.0)):
         values, lower, _ = newton(positives, negatives, C, 3.0, squared, multiplier)
@@ -101,7 +85,7 @@ def test_odd_tables(name, squared):
 @pytest.mark.parametrize("name", few(ODD_TABLES, 4))
 def test_a_large_cost_on_odd_tables(name, loss):
     """Newton steps alone do not always get there; the whole training does."""
-    positives, negatives = centred(5, 200, 12)
+    positives, negatives = rows_like_a_pca(5, 200, 12)
     svms = ExemplarSVMs(10.0, 3.0, loss).fit(positives, np.ascontiguousarray(ODD_TABLES[name](negatives)))
     assert svms.converged_.all()
 
@@ -121,7 +105,7 @@ def test_hundreds_of_small_problems_are_as_good_as_coordinate_descent():
 
 
 def test_the_hinge_agrees_with_a_quadratic_programme():
-    positives, negatives = centred(3, 60, 8)
+    positives, negatives = rows_like_a_pca(3, 60, 8)
     values, _, _ = newton(positives, negatives, 0.02, 10.0, False)
     for x, value in zip(positives, values, strict=True):
         rows = np.concatenate([x[None], -negatives]).astype(np.float64)
@@ -141,7 +125,7 @@ def test_the_hinge_agrees_with_a_quadratic_programme():
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize(("C", "positive_weight"), [(1e-4, 1.0), (1e-2, 50.0), (1.0, 1.0)])
 def test_both_ways_to_train_give_the_same_criterion(loss, C, positive_weight, monkeypatch):
-    positives, negatives = centred(10, 900, 16)
+    positives, negatives = rows_like_a_pca(10, 900, 16)
     found = ExemplarSVMs(C, positive_weight, loss).fit(positives, negatives)
     monkeypatch.setattr(solve_module, "MAX_WIDTH", 0)
     monkeypatch.setattr("eesvm.exemplars.solver.pool.MAX_WIDTH", 0)
@@ -153,7 +137,7 @@ def test_both_ways_to_train_give_the_same_criterion(loss, C, positive_weight, mo
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_liblinear_is_not_better(loss):
-    positives, negatives = centred(9, 1500, 20)
+    positives, negatives = rows_like_a_pca(9, 1500, 20)
     for C, weight in ((1e-4, 50.0), (1e-2, 50.0), (1e-2, 1.0)):
         svms = ExemplarSVMs(C, weight, loss).fit(positives, negatives)
         for j in (0, 5):
@@ -164,7 +148,7 @@ def test_liblinear_is_not_better(loss):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_same_bits_for_any_number_of_threads(loss):
-    positives, negatives = centred(70, 3000, 16)
+    positives, negatives = rows_like_a_pca(70, 3000, 16)
     for C, weight in ((1e-4, 1.0), (1e-2, 50.0)):
         one = ExemplarSVMs(C, weight, loss, n_jobs=1).fit(positives, negatives)
         for n_jobs in (2, 3, 4):
@@ -176,7 +160,7 @@ def test_the_same_bits_for_any_number_of_threads(loss):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_groups_and_priors(loss):
-    positives, negatives = centred(9, 300, 10)
+    positives, negatives = rows_like_a_pca(9, 300, 10)
     own, others = np.arange(9) % 3, np.arange(300) % 4
     prior = np.full(10, 0.02), -0.3
     svms = ExemplarSVMs(1e-2, 5.0, loss, prior=prior).fit(positives, negatives, own, others)
@@ -188,7 +172,7 @@ def test_groups_and_priors(loss):
 
 
 def test_a_table_in_memory_is_read_where_it_lies():
-    positives, negatives = centred(8, 400, 10)
+    positives, negatives = rows_like_a_pca(8, 400, 10)
     assert held_in_memory(ArrayRows(negatives)) is negatives
     assert held_in_memory(ArrayRows(negatives.astype(np.float64))) is None
     assert held_in_memory(ArrayRows(negatives[:, ::2])) is None
@@ -198,7 +182,7 @@ def test_a_table_in_memory_is_read_where_it_lies():
         np.testing.assert_array_equal(ExemplarSVMs(1e-3).fit(positives, other).coef_, expected.coef_)
 
 
-@pytest.mark.parametrize(("kind", "is_dense"), [(centred, True), (relu_features, False)])
+@pytest.mark.parametrize(("kind", "is_dense"), [(rows_like_a_pca, True), (relu_features, False)])
 def test_one_exemplar_tells_which_way_wins(kind, is_dense, monkeypatch):
     positives, negatives = kind(12, 4000, 32)
     pools = []
@@ -217,7 +201,7 @@ def test_one_exemplar_tells_which_way_wins(kind, is_dense, monkeypatch):
 def test_what_newton_steps_do_not_solve_is_left_to_others(monkeypatch):
     monkeypatch.setattr(newton_module, "_MAX_STAGES", 1)
     monkeypatch.setattr(solve_module, "_NEWTON_ROUNDS", 1)
-    positives, negatives = centred(4, 300, 12)
+    positives, negatives = rows_like_a_pca(4, 300, 12)
     for loss in LOSSES:
         svms = ExemplarSVMs(1e-2, 50.0, loss).fit(positives, negatives)
         assert svms.converged_.all()
@@ -234,7 +218,7 @@ def make_problem(positives, negatives, C=0.01, squared=False):
 @pytest.mark.parametrize("squared", [False, True], ids=LOSSES)
 def test_a_sample_stands_for_all_negatives(squared):
     """Where the sample is every negative there is, so many times, its solution is that of all of them."""
-    positives, few = centred(1, 2600, 8)
+    positives, few = rows_like_a_pca(1, 2600, 8)
     repeated = make_problem(positives, np.repeat(few, 3, axis=0), 1e-3, squared)
     sample = solve_module._sampled(repeated, BUDGET)
     np.testing.assert_array_equal(sample.negatives.take(np.arange(2600)), few)
@@ -252,7 +236,7 @@ def test_a_sample_stands_for_all_negatives(squared):
 
 
 def test_a_sample_is_not_taken_of_few_negatives_or_without_memory():
-    positives, negatives = centred(2, 6000, 8)
+    positives, negatives = rows_like_a_pca(2, 6000, 8)
     problem = make_problem(positives, negatives)
     assert solve_module._sampled(problem, BUDGET).negatives.shape == (3000, 8)
     assert solve_module._sampled(problem, Budget(100_000)) is problem
@@ -263,7 +247,7 @@ def test_a_sample_is_not_taken_of_few_negatives_or_without_memory():
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_positive_that_counts_a_million_times(loss):
     """Its products do not fit into float32 beside those of the negatives."""
-    positives, negatives = centred(9, 3000, 12)
+    positives, negatives = rows_like_a_pca(9, 3000, 12)
     svms = ExemplarSVMs(1e-2, 1e6, loss).fit(positives, negatives)
     assert svms.converged_.all()
     case = positives[3], negatives, 1e-2, 1e6, loss == "squared_hinge"
@@ -280,7 +264,7 @@ def test_a_direct_solution_is_one():
 
 
 def test_a_pool_of_everything_is_not_made_where_the_budget_forbids():
-    positives, negatives = centred(20, 2000, 16)
+    positives, negatives = rows_like_a_pca(20, 2000, 16)
     own = np.full(20, -1), np.zeros(2000, dtype=np.int64)
     problem = TrainingProblem(
         positives,
@@ -299,7 +283,7 @@ def test_a_pool_of_everything_is_not_made_where_the_budget_forbids():
 
 
 def test_last_steps_near_the_margin_end_where_steps_over_all_rows_do(monkeypatch):
-    positives, negatives = centred(8, 1500, 24)
+    positives, negatives = rows_like_a_pca(8, 1500, 24)
     n_calls = []
     descend = newton_module.descend_near
     monkeypatch.setattr(newton_module, "descend_near", lambda *a: n_calls.append(1) or descend(*a))
