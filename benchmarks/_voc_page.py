@@ -25,7 +25,7 @@ from _voc_numbers import (
     interval,
     slug,
 )
-from _voc_summary import handed_section, summary_section
+from _voc_summary import handed_section, mapped_section, summary_section
 from _voc_ways_page import ways_sections
 
 INTRODUCTION = """\
@@ -66,7 +66,7 @@ def page(lines: Lines, trials: Lines, beside_paper: Sequence[str], arguments: ar
     sizes = f"{arguments.crops} windows an image"
     sizes += f" and at most {arguments.max_exemplars} exemplars a class" * (arguments.max_exemplars is not None)
     parts += [INTRODUCTION.format(sizes=sizes, n_negatives=n_negatives), *([ABOUT_TRIALS] if trials else [])]
-    parts += [*beside_paper, *summary_section(lines)]
+    parts += [*beside_paper, *summary_section(lines), *mapped_section(lines)]
     for setting in dict.fromkeys(line["setting"] for line in judged):
         parts += mirror_sections(lines, setting)
         for recipe in ("default", "mirror", "paper"):

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from eesvm.datasets import open_dataset, select
-from eesvm.descriptors import PCA, MeanNormScaler, make_descriptor
+from eesvm.descriptors import PCA, KernelMap, MeanNormScaler, make_descriptor
 from eesvm.descriptors.backbones import Backbone, stated_layer
+from eesvm.descriptors.transforms import Transform
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_descriptor import sample_windows
 from eesvm.detector.training_table import TrainingWindows, mirrored_objects, propose_windows
@@ -41,6 +42,7 @@ class Setting:
     mode: str  # "pooled", "crop" or "warped"
     exemplars: str  # "train", "train, first half", "val, first half", ...
     judges: str  # likewise
+    is_mapped: bool = False  # rows by `--components`, `--landmarks` and `--landmark-objects` instead of a PCA alone
 
 
 def images_of(role: str, arguments: argparse.Namespace) -> Dataset:
@@ -147,7 +149,7 @@ def _describe(job: tuple[str, str, ImageRecord, np.ndarray]) -> np.ndarray:
 
 def make_tables(setting: Setting, path: str, arguments: argparse.Namespace) -> None:
     """The tables of exemplars and judges, with a PCA and a scale of the exemplars' images."""
-    transforms: tuple[PCA, MeanNormScaler] | None = None
+    transforms: list[Transform] | None = None
     for role in (setting.exemplars, setting.judges):
         folder = table_folder(setting, role, arguments)
         split = role.partition(", ")[0]
@@ -157,7 +159,8 @@ def make_tables(setting: Setting, path: str, arguments: argparse.Namespace) -> N
         ids = {record.image_id for record in images_of(role, arguments)}
         own = [k for k, one in enumerate(windows) if one.image_id in ids]
         if transforms is None:
-            transforms = fit_transforms([windows[k] for k in own], [raw[starts[k] : starts[k + 1]] for k in own])
+            parts = [raw[starts[k] : starts[k + 1]] for k in own]
+            transforms = fit_transforms([windows[k] for k in own], parts, arguments if setting.is_mapped else None)
         if (folder / "ids.npy").exists():
             continue
         folder.mkdir(parents=True, exist_ok=True)
@@ -177,21 +180,32 @@ def make_tables(setting: Setting, path: str, arguments: argparse.Namespace) -> N
         np.save(folder / "ids.npy", np.array([windows[k].image_id for k in own]))  # the last: now the table is whole
 
 
-def transformed(raw: np.ndarray, rows: np.ndarray, transforms: tuple[PCA, MeanNormScaler]) -> np.ndarray:
+def transformed(raw: np.ndarray, rows: np.ndarray, transforms: Sequence[Transform]) -> np.ndarray:
     """float32 descriptors of some rows."""
-    found = np.empty((len(rows), transforms[0].n_components), np.float32)
+    dimension = raw.shape[1]
+    for one in transforms:
+        dimension = one.output_dimension(dimension)
+    found = np.empty((len(rows), dimension), np.float32)
     pieces = [slice(start, start + (1 << 15)) for start in range(0, len(rows), 1 << 15)]
 
     def fill(part: slice) -> None:
-        found[part] = transforms[1].transform(transforms[0].transform(raw[rows[part]]))
+        values = raw[rows[part]]
+        for one in transforms:
+            values = one.transform(values)
+        found[part] = values
 
     with ThreadPoolExecutor(N_THREADS) as pool:
         list(pool.map(fill, pieces))
     return found
 
 
-def fit_transforms(windows: Sequence[Windows], raw: Sequence[np.ndarray]) -> tuple[PCA, MeanNormScaler]:
-    """As `training_descriptor.fit_descriptor` fits them, from the same sample of proposals."""
+def fit_transforms(
+    windows: Sequence[Windows], raw: Sequence[np.ndarray], mapped: argparse.Namespace | None
+) -> list[Transform]:
+    """As `training_descriptor.fit_descriptor` fits them, from the same sample of proposals.
+
+    `mapped` says how many components and landmarks there are, and which share of the landmarks are objects.
+    """
     numbered = [Windows(one.image_id, one.boxes, np.where(one.instance < 0, -1, 0)) for one in windows]
     place = {one.image_id: k for k, one in enumerate(numbered)}
     rows = []
@@ -200,8 +214,27 @@ def fit_transforms(windows: Sequence[Windows], raw: Sequence[np.ndarray]) -> tup
         among = {tuple(box): k for k, box in reversed(list(enumerate(whole.boxes.tolist())))}
         rows.append(raw[place[one.image_id]][[among[tuple(box)] for box in one.boxes.tolist()]])
     sample = np.concatenate(rows).astype(np.float32)
-    pca = PCA(min(N_COMPONENTS, len(sample) - 1, sample.shape[1])).fit(sample)
-    return pca, MeanNormScaler(MEAN_NORM).fit(pca.transform(sample))
+    n_components = mapped.components if mapped else N_COMPONENTS
+    transforms: list[Transform] = [PCA(min(n_components, len(sample) - 1, sample.shape[1])).fit(sample)]
+    sample = transforms[0].transform(sample)
+    if mapped and mapped.landmarks:
+        objects = [part[one.instance >= 0] for one, part in zip(windows, raw, strict=True)]
+        own = transforms[0].transform(np.concatenate(objects))
+        choices = landmarks_of(sample, own, mapped.landmarks, mapped.landmark_objects)
+        transforms.append(KernelMap(len(choices), mapped.width).fit(sample, choices))
+        sample = transforms[1].transform(sample)
+    return [*transforms, MeanNormScaler(MEAN_NORM).fit(sample)]
+
+
+def landmarks_of(sample: np.ndarray, objects: np.ndarray, n: int, share: float) -> np.ndarray:
+    """n rows: random objects, as many as the share says and there are, and random proposals."""
+    random = np.random.default_rng(0)
+    n_objects = min(round(share * n), len(objects))
+    drawn = [
+        random.choice(len(rows), min(wanted, len(rows)), replace=False)
+        for rows, wanted in ((sample, n - n_objects), (objects, n_objects))
+    ]
+    return np.concatenate([sample[np.sort(drawn[0])], objects[np.sort(drawn[1])]])
 
 
 def table_folder(setting: Setting, role: str, arguments: argparse.Namespace) -> Path:

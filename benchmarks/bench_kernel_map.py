@@ -3,15 +3,12 @@
 `python benchmarks/bench_kernel_map.py DATA --work FOLDER` cuts the training images into three folds; every way is trained on
 two of them and judged by detection AP on the third. `--val` trains on all training images and judges on those of val.
 Windows and descriptors in the folder are those of `bench_voc.py`. The PCA is of all training images, as there; the kernel
-map and the scaling are fitted to images that train. Negatives of all ways are 100 proposals of each image that trains,
-and boxes are those of one regression, which reads plain descriptors, in all ways alike. Exemplars are uncalibrated.
+map and the scaling are fitted to images that train. Negatives of all ways are 100 proposals of each image that trains.
+Boxes are as proposed, moved by one regression that reads 256 components, in all ways alike, and moved by one that reads
+the way's own rows. Exemplars are uncalibrated.
 
-A way is a learner behind rows:
-
-    plain          PCA to 256 numbers, as in the default preset
-    512            PCA to 512 numbers
-    map            the 256 numbers, mapped by 512 landmarks (`descriptor.kernel_map`)
-    object map     the same with objects of all classes as landmarks (`KernelMap.fit(rows, landmarks)`)
+A way is a learner behind rows, and rows are made by a PCA, and by a kernel map of some landmarks if any. "Half" means
+that half of the landmarks are objects of all classes, drawn at random, and half proposals; else all are proposals.
 """
 
 from __future__ import annotations
@@ -19,43 +16,69 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import multiprocessing
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from _common import ROOT, markdown
-from _voc_page import difference
-from _voc_tables import beginning, describe_split, images_of, windows_of
+from _voc_numbers import difference, slug
+from _voc_tables import beginning, describe_split, images_of, landmarks_of, split_of, windows_of
 from _voc_ways import Judge
 from bench_voc import folds_of
 from eesvm._support.threads import one_product_thread
 from eesvm.descriptors import PCA, KernelMap, MeanNormScaler
-from eesvm.detector.box_regression import regress_boxes
+from eesvm.descriptors.transforms import Transform
+from eesvm.detector.box_regression import fit_boxes, windows_of_objects
 from eesvm.detector.class_training import fit_single, make_trainer
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_table import TrainingWindows
 from eesvm.exemplars.scoring import score_windows
 
-N_COMPONENTS, MOST_COMPONENTS, N_LANDMARKS, MEAN_NORM = 256, 512, 512, 20.0
+N_COMPONENTS, MOST_COMPONENTS, MEAN_NORM = 256, 512, 20.0
 N_FOLDS, N_RESAMPLES = 3, 100
 NEGATIVES_OF_AN_IMAGE = 100
 SAMPLE_IMAGES, SAMPLE_WINDOWS = 150, 80  # that the PCA, the map and the scaling are fitted to
+MOST_REGRESSED = 5_000  # windows that a regression of boxes is fitted to
 POOLING = 5
-EIGHT = ("bicycle", "bird", "bus", "car", "cat", "chair", "dog", "horse")
 SINGLE, RCNN, EXEMPLARS, BEST = "single SVM", "R-CNN's single SVM", "exemplars", "best exemplar"
 RBF = "RBF SVM"
-PLAIN, LONG, MAP, OBJECT_MAP = "plain", "512", "map", "object map"
-WAYS = (
-    *((PLAIN, one) for one in (SINGLE, RCNN, EXEMPLARS, BEST, RBF)),
-    *((LONG, one) for one in (SINGLE, EXEMPLARS, BEST)),
-    *((MAP, one) for one in (SINGLE, EXEMPLARS, BEST)),
-    *((OBJECT_MAP, one) for one in (SINGLE, EXEMPLARS, BEST)),
-)
+
+
+class Kind(NamedTuple):
+    """How rows are made."""
+
+    components: int = N_COMPONENTS
+    landmarks: int = 0  # 0: no kernel map
+    landmark_objects: float = 0.0  # share of the landmarks that are objects
+    mean_norm: float = MEAN_NORM  # twice the length is the same as four times the C
+    width: float = 1.0  # of the kernel
+
+
+KINDS = {
+    "256": Kind(),
+    "512": Kind(512),
+    "256, map of 512": Kind(256, 512),
+    "256, map of 512, half": Kind(256, 512, 0.5),
+    "256, map of 1,024, half": Kind(256, 1024, 0.5),
+    "512, map of 512": Kind(512, 512),
+    "512, map of 512, half": Kind(512, 512, 0.5),
+    "512, map of 1,024": Kind(512, 1024),
+    "512, map of 1,024, half": Kind(512, 1024, 0.5),
+    "256, map of 512, length 50": Kind(256, 512, 0.0, 50.0),
+    "256, map of 512, length 100": Kind(256, 512, 0.0, 100.0),
+    "512, map of 1,024, half, length 50": Kind(512, 1024, 0.5, 50.0),
+    "512, map of 1,024, half, length 100": Kind(512, 1024, 0.5, 100.0),
+    "256, length 50": Kind(256, mean_norm=50.0),
+}
+PLAIN, LONG = "256", "512"
+ALWAYS, PLAINLY = (SINGLE, EXEMPLARS, BEST), (SINGLE, RCNN, EXEMPLARS, BEST, RBF)  # learners behind rows
+MOVED = {1: "moved alike", 2: "moved by the way's own rows", 0: "as proposed"}  # by their place in a line
 BLOCK = 1 << 13
 
 
@@ -74,12 +97,13 @@ def parse_arguments() -> argparse.Namespace:
     add = parser.add_argument
     add("data", nargs="?", type=Path, default=ROOT.parent / "shared" / "data" / "voc2007")
     add("--work", type=Path, default=ROOT / "build" / "voc")
-    add("--classes", nargs="+", default=list(EIGHT), help="to judge (eight of them)")
+    add("--classes", nargs="+", help="to judge (all)")
     add("--folds", nargs="+", type=int, choices=range(N_FOLDS), default=list(range(N_FOLDS)))
     add("--val", action="store_true", help="train on all training images, judge on val")
     add("--page", action="store_true", help="only write what has been found")
     add("--until", type=float, default=float("inf"), help="begin no new class after this time, as `time.time()` has it")
-    add("--processes", type=int, default=1, help="for windows and descriptors (1)")
+    add("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS), help="of rows (all)")
+    add("--processes", type=int, default=1, help="(1)")
     add("--crops", type=int, default=500, help="windows of an image at most (500)")
     add("--images", type=int, help="of each split at most (all)")
     add("--note", default="", help="a sentence for the head of the page")
@@ -156,6 +180,18 @@ class Rows:
 
     train: np.ndarray
     test: np.ndarray
+    components: int
+    transforms: tuple[Transform, ...]
+
+    def of(self, descriptors: np.ndarray) -> np.ndarray:
+        """The rows of some principal components."""
+        return transformed(descriptors[:, : self.components], self.transforms)
+
+
+def transformed(values: np.ndarray, transforms: Iterable[Transform]) -> np.ndarray:
+    for transform in transforms:
+        values = transform.transform(values)
+    return values
 
 
 class Cut:
@@ -172,61 +208,60 @@ class Cut:
     def rows(self, kind: str) -> Rows:
         """The rows of one kind, made once."""
         if kind not in self._known:
-            n = MOST_COMPONENTS if kind == LONG else N_COMPONENTS
-            sample, transforms = self._sample[:, :n], []
-            if kind in (MAP, OBJECT_MAP):
-                objects = None if kind == MAP else np.asarray(self.train.descriptors[self.train.instance >= 0])[:, :n]
-                transforms.append(KernelMap(N_LANDMARKS).fit(sample, objects))
+            own = KINDS[kind]
+            n, transforms = own.components, []
+            sample = self._sample[:, :n]
+            if own.landmarks:
+                objects = np.asarray(self.train.descriptors[self.train.instance >= 0])[:, :n]
+                landmarks = landmarks_of(sample, objects, own.landmarks, own.landmark_objects)
+                transforms.append(KernelMap(len(landmarks), own.width).fit(sample, landmarks))
                 sample = transforms[0].transform(sample)
-            transforms.append(MeanNormScaler(MEAN_NORM).fit(sample))
-            found = []
-            for table, rows in ((self.train, self.used), (self.test, self.judged)):
-                values = np.asarray(table.descriptors[rows])[:, :n]
-                for transform in transforms:
-                    values = transform.transform(values)
-                found.append(values)
-            self._known[kind] = Rows(*found)
+            transforms.append(MeanNormScaler(own.mean_norm).fit(sample))
+            train, test = (
+                transformed(np.asarray(table.descriptors[rows])[:, :n], transforms)
+                for table, rows in ((self.train, self.used), (self.test, self.judged))
+            )
+            self._known[kind] = Rows(train, test, n, tuple(transforms))
         return self._known[kind]
-
-    @cached_property
-    def plain_train(self) -> TrainingWindows:
-        """The windows that train with plain descriptors, for box regression."""
-        return replace(self.train, descriptors=np.asarray(self.train.descriptors)[:, :N_COMPONENTS])
 
 
 # Learning
 
 
-@one_product_thread()
-def judge_class(cut: Cut, name: str, ways: Sequence[tuple[str, str]], n_resamples: int) -> dict[str, Any]:
-    """Detection AP of every way, with boxes as proposed and moved."""
+def judge_kind(cut: Cut, name: str, kind: str, n_resamples: int) -> dict[str, Any]:
+    """Detection AP of every learner behind rows of one kind, for a class."""
     objects = cut.train.objects(name)[0]
     is_object = np.isin(cut.used, objects)
     overlap = cut.train.overlap(name)[cut.used]
     is_proposal = cut.train.instance[cut.used] < 0
     learning = Learning(is_object, is_proposal & (overlap <= 0.3), is_proposal & (overlap <= 0.2))
-    boxes = cut.test.boxes[cut.judged]
-    judges = [Judge(cut.test, name, cut.judged, b) for b in (boxes, moved(cut, name, boxes))]
+    boxes = [cut.test.boxes[cut.judged], *(moved(cut, name, one) for one in dict.fromkeys((PLAIN, kind)))]
+    judges = [Judge(cut.test, name, cut.judged, one) for one in boxes]
     found, seconds = {}, {}
     singles: dict[str, Any] = {}
-    for kind, learner in ways:
-        rows = cut.rows(kind)
+    for learner in PLAINLY if kind in (PLAIN, LONG) else ALWAYS:
         began = time.process_time()
-        scores = learning.scores(rows, learner, singles.setdefault(kind, {}))
-        seconds[way_of(kind, learner)] = round(time.process_time() - began, 2)
-        found[way_of(kind, learner)] = [one.precisions(scores, n_resamples) for one in judges]
+        scores = learning.scores(cut.rows(kind), learner, singles)
+        seconds[learner] = round(time.process_time() - began, 2)
+        found[learner] = [one.precisions(scores, n_resamples) for one in judges]
+        found[learner] += found[learner][-1:] * (len(MOVED) - len(judges))  # plain rows move boxes alike
     return {"objects": int(is_object.sum()), "ap": found, "seconds": seconds}
 
 
-def moved(cut: Cut, name: str, boxes: np.ndarray) -> np.ndarray:
-    regressor, ended = regress_boxes(cut.plain_train, name), boxes.copy()
+def moved(cut: Cut, name: str, kind: str) -> np.ndarray:
+    """The proposals that judge, moved by a regression that reads rows of one kind."""
+    rows, targets = windows_of_objects(cut.train, name)
+    random = np.random.default_rng(0)
+    chosen = np.sort(random.permutation(len(rows))[:MOST_REGRESSED])
+    rows, targets = rows[chosen], targets[chosen]
+    values = cut.rows(kind).of(np.asarray(cut.train.descriptors[rows]))
+    regressor = fit_boxes(values, cut.train.boxes[rows], targets, cut.train.image[rows])
+    boxes = cut.test.boxes[cut.judged].copy()
     if regressor is not None:
-        image = cut.test.image[cut.judged]
-        starts = np.searchsorted(image, np.arange(len(cut.test.records) + 1))
+        starts = np.searchsorted(cut.test.image[cut.judged], np.arange(len(cut.test.records) + 1))
         for a, b in itertools.pairwise(starts.tolist()):
-            rows = np.asarray(cut.test.descriptors[cut.judged[a:b]])[:, :N_COMPONENTS]
-            ended[a:b] = regressor.move(boxes[a:b], rows)
-    return ended
+            boxes[a:b] = regressor.move(boxes[a:b], cut.rows(kind).test[a:b])
+    return boxes
 
 
 def way_of(kind: str, learner: str) -> str:
@@ -282,38 +317,49 @@ class Learning:
 
 
 def measure(arguments: argparse.Namespace) -> None:
-    """Every class of every cut that is not known yet; a line of JSON each."""
+    """Every class of every cut behind every kind of rows that is not known yet; a line of JSON each."""
     arguments.work.mkdir(parents=True, exist_ok=True)
-    train = table_of("train", arguments)
-    folds = folds_of(len(train.records), N_FOLDS)
-    known = {(line["cut"], line["class"]) for line in lines_of(arguments)}
-    for one in ["val"] if arguments.val else arguments.folds:
-        todo = [name for name in arguments.classes if (one, name) not in known]
-        if not todo:
-            continue
-        if one == "val":
-            cut = Cut(train, table_of("val", arguments))
-        else:
-            cut = Cut(*(train.of_images(np.flatnonzero(own).tolist()) for own in (folds != one, folds == one)))
-        for name in todo:
-            if time.time() > arguments.until:
-                return
-            found = judge_class(cut, name, WAYS, N_RESAMPLES if one == "val" else 0)
-            with (arguments.work / "kernel_map.jsonl").open("a", buffering=1 << 22) as handle:
-                handle.write(json.dumps({"cut": one, "class": name, **found}) + "\n")
-            print(one, name, {way: round(100 * ap[1][0], 1) for way, ap in found["ap"].items()}, flush=True)
+    for split in ("train", "val")[: 1 + arguments.val]:
+        projected(split, arguments)
+    known = {(line["cut"], line["kind"], line["class"]) for line in lines_of(arguments)}
+    classes = arguments.classes or list(split_of(arguments.data, "train").classes)
+    jobs = []
+    for cut, kind in itertools.product(["val"] if arguments.val else arguments.folds, arguments.kinds):
+        todo = [name for name in classes if (cut, kind, name) not in known]
+        jobs += [(cut, kind, todo, arguments)] if todo else []
+    with ProcessPoolExecutor(arguments.processes, multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(measure_part, jobs))
+
+
+@one_product_thread()
+def measure_part(job: tuple[str | int, str, list[str], argparse.Namespace]) -> None:
+    """Some classes of one cut behind one kind of rows; each is filed as soon as it is measured."""
+    where, kind, classes, arguments = job
+    if where == "val":
+        cut = Cut(table_of("train", arguments), table_of("val", arguments))
+    else:
+        train = table_of("train", arguments)
+        folds = folds_of(len(train.records), N_FOLDS)
+        cut = Cut(*(train.of_images(np.flatnonzero(own).tolist()) for own in (folds != where, folds == where)))
+    for name in classes:
+        if time.time() > arguments.until:
+            return
+        found = judge_kind(cut, name, kind, N_RESAMPLES if where == "val" else 0)
+        with (arguments.work / f"kernel_map_{where}_{slug(kind)}.jsonl").open("a", 1 << 22) as handle:
+            handle.write(json.dumps({"cut": where, "kind": kind, "class": name, **found}) + "\n")
+        print(where, kind, name, {way: round(100 * ap[2][0], 1) for way, ap in found["ap"].items()}, flush=True)
 
 
 def lines_of(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    file = arguments.work / "kernel_map.jsonl"
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    files = sorted(arguments.work.glob("kernel_map_*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
 # The page
 
 
 def page(arguments: argparse.Namespace) -> str:
-    lines = lines_of(arguments)
+    lines = merged(lines_of(arguments))
     parts = [
         "# A kernel map in front of linear SVMs",
         f"`python benchmarks/bench_kernel_map.py`. {arguments.note}".strip(),
@@ -329,26 +375,38 @@ def page(arguments: argparse.Namespace) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def merged(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One line for each class of each cut, with all ways that it was measured by."""
+    found: dict[tuple[Any, str], dict[str, Any]] = {}
+    for line in sorted(lines, key=lambda one: list(KINDS).index(one["kind"])):
+        own = found.setdefault((line["cut"], line["class"]), {**line, "ap": {}, "seconds": {}})
+        for part in ("ap", "seconds"):
+            own[part] |= {way_of(line["kind"], learner): value for learner, value in line[part].items()}
+    return list(found.values())
+
+
 def sections(lines: list[dict[str, Any]]) -> list[str]:
+    """Tables of what was measured for every class that has all ways of all cuts."""
     cuts = list(dict.fromkeys(line["cut"] for line in lines))
-    names = sorted({line["class"] for line in lines})
-    names = [name for name in names if sum(line["class"] == name for line in lines) == len(cuts)]
+    ways = list(dict.fromkeys(way for line in lines for way in line["ap"]))
+    whole = [line for line in lines if set(line["ap"]) == set(ways)]
+    names = sorted({line["class"] for line in whole})
+    names = [name for name in names if sum(line["class"] == name for line in whole) == len(cuts)]
     if not names:
         return []
-    own = [line for line in lines if line["class"] in names]
+    own = [line for line in whole if line["class"] in names]
     text = f"{len(names)} classes ({', '.join(names)})"
     text += f", mean of {len(cuts)} folds." if len(cuts) > 1 or cuts[0] != "val" else "; in brackets over images."
-    return [text, *(part for place in (1, 0) for part in section(own, names, place))]
+    return [text, *(part for place in MOVED for part in section(own, names, ways, place))]
 
 
-def section(lines: list[dict[str, Any]], names: list[str], place: int) -> list[str]:
-    ways = list(lines[0]["ap"])
+def section(lines: list[dict[str, Any]], names: list[str], ways: Sequence[str], place: int) -> list[str]:
     ap = {w: np.array([np.mean([x["ap"][w][place][0] for x in lines if x["class"] == n]) for n in names]) for w in ways}
 
     def drawn(way: str) -> np.ndarray:
         return np.array([line["ap"][way][place][1] for line in lines]).mean(axis=0)
 
-    references = (way_of(PLAIN, SINGLE), way_of(PLAIN, RCNN), way_of(PLAIN, EXEMPLARS), way_of(MAP, SINGLE))
+    references = (way_of(PLAIN, SINGLE), way_of(PLAIN, RCNN), way_of(PLAIN, EXEMPLARS))
     rows = []
     for way in ways:
         cells = [way, f"{100 * ap[way].mean():.1f}"]
@@ -360,7 +418,7 @@ def section(lines: list[dict[str, Any]], names: list[str], place: int) -> list[s
             cells.append(gain)
         rows.append([*cells, f"{np.mean([x['seconds'][way] for x in lines]):.1f}"])
     head = ["way", "AP", *(f"to {one}" for one in references), "CPU s"]
-    return ["Boxes moved:" if place else "Boxes as proposed:", markdown(head, rows)]
+    return [f"Boxes {MOVED[place]}:", markdown(head, rows)]
 
 
 if __name__ == "__main__":

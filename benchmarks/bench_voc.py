@@ -96,6 +96,8 @@ SETTINGS = (
     Setting("HOG", "hog", "warped", "train", "val"),
     Setting("tuned on VOC 2012", "voc2012", "crop", "train", "val"),
     Setting("tuned on VOC 2012, half of val", "voc2012", "crop", "train", "val, first half"),
+    Setting("frozen pooled, kernel map", "frozen", "pooled", "train", "val", is_mapped=True),
+    Setting("tuned on VOC 2012, kernel map", "voc2012", "crop", "train", "val", is_mapped=True),
 )
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {  # images that they are tuned on, and options of that
     "tuned": ("train", {}),
@@ -196,6 +198,10 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--brief", action="store_true", help="the default without rules that its tables do not compare")
     add("--no-mirror", action="store_true", help="tables without mirror images, which the recipe mirror needs")
+    add("--components", type=int, default=512, help="of the PCA before a kernel map (512)")
+    add("--landmarks", type=int, default=1024, help="of a kernel map; 0: the components alone (1,024)")
+    add("--landmark-objects", type=float, default=0.5, help="share of the landmarks that are objects (0.5)")
+    add("--width", type=float, default=1.0, help="of the kernel (1)")
     add("--recipes", nargs="+", choices=list(RECIPES), default=list(RECIPES))
     add("--default", type=json.loads, default={}, help="options in place of the default recipe's, as JSON")
     add("--kinds", nargs="+", choices=list(CHANGED), default=list(CHANGED), help="what the mechanism changes (all)")
