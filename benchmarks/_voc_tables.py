@@ -42,7 +42,7 @@ class Setting:
     mode: str  # "pooled", "crop" or "warped"
     exemplars: str  # "train", "train, first half", "val, first half", ...
     judges: str  # likewise
-    is_mapped: bool = False  # rows by `--components`, `--landmarks` and `--landmark-objects` instead of a PCA alone
+    is_mapped: bool = False  # rows by `--components`, `--landmarks` and what belongs to them instead of a PCA alone
 
 
 def images_of(role: str, arguments: argparse.Namespace) -> Dataset:
@@ -221,7 +221,8 @@ def fit_transforms(
         objects = [part[one.instance >= 0] for one, part in zip(windows, raw, strict=True)]
         own = transforms[0].transform(np.concatenate(objects))
         choices = landmarks_of(sample, own, mapped.landmarks, mapped.landmark_objects)
-        transforms.append(KernelMap(len(choices), mapped.width).fit(sample, choices))
+        kernel_map = KernelMap(len(choices), mapped.width, n_components=mapped.kernel_components)
+        transforms.append(kernel_map.fit(sample, choices))
         sample = transforms[1].transform(sample)
     return [*transforms, MeanNormScaler(MEAN_NORM).fit(sample)]
 

@@ -30,6 +30,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "mirrored": {"training.mirror": True},
     "plain, lite2": {"training.mirror": False, "descriptor.backbone": "lite2"},
     "mirrored, lite2": {"training.mirror": True, "descriptor.backbone": "lite2"},
+    "no map": {"descriptor.n_components": 256, "descriptor.kernel_map": None},
+    "map of 512": {"descriptor.n_components": 256, "descriptor.kernel_map": 512},
+    "map of 1,024": {"descriptor.n_components": 512, "descriptor.kernel_map": 1024},
 }
 
 

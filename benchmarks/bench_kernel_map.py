@@ -58,6 +58,7 @@ class Kind(NamedTuple):
     landmark_objects: float = 0.0  # share of the landmarks that are objects
     mean_norm: float = MEAN_NORM  # twice the length is the same as four times the C
     width: float = 1.0  # of the kernel
+    directions: int | None = None  # of the map that are kept, those along which landmarks vary most; None: all
 
 
 KINDS = {
@@ -70,6 +71,8 @@ KINDS = {
     "512, map of 512, half": Kind(512, 512, 0.5),
     "512, map of 1,024": Kind(512, 1024),
     "512, map of 1,024, half": Kind(512, 1024, 0.5),
+    "512, map of 1,024, first 512": Kind(512, 1024, directions=512),
+    "512, map of 1,024, first 256": Kind(512, 1024, directions=256),
     "256, map of 512, length 50": Kind(256, 512, 0.0, 50.0),
     "256, map of 512, length 100": Kind(256, 512, 0.0, 100.0),
     "512, map of 1,024, half, length 50": Kind(512, 1024, 0.5, 50.0),
@@ -214,7 +217,8 @@ class Cut:
             if own.landmarks:
                 objects = np.asarray(self.train.descriptors[self.train.instance >= 0])[:, :n]
                 landmarks = landmarks_of(sample, objects, own.landmarks, own.landmark_objects)
-                transforms.append(KernelMap(len(landmarks), own.width).fit(sample, landmarks))
+                kernel_map = KernelMap(len(landmarks), own.width, n_components=own.directions)
+                transforms.append(kernel_map.fit(sample, landmarks))
                 sample = transforms[0].transform(sample)
             transforms.append(MeanNormScaler(own.mean_norm).fit(sample))
             train, test = (

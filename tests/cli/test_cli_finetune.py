@@ -63,7 +63,16 @@ def test_from_images_to_a_network_to_a_detector(arguments, tmp_path, capsys):
     assert f"eesvm train DATA -o model --set descriptor.backbone={output}" in told.out
     assert "held-out loss" in told.out
     train = ["train", "data", "--split", "train", "--windows", "grid", "--max-windows", "40", "--jobs", "1"]
-    quick = ["--set", "descriptor.n_components=none", "--set", "calibration.method=greedy", "--no-cache", "--quiet"]
+    quick = [
+        "--set",
+        "descriptor.n_components=none",
+        "--set",
+        "descriptor.kernel_map=none",
+        "--set",
+        "calibration.method=greedy",
+        "--no-cache",
+        "--quiet",
+    ]
     model = tmp_path / "model"
     assert main([*train, *quick, "--set", f"descriptor.backbone={output}", "-o", str(model)]) == 0
     card = json.loads((model / "model.json").read_text())

@@ -16,7 +16,14 @@ from helpers.examples import ALL
 
 QUICK = [
     *("--descriptor", "hog", "--mode", "single", "--jobs", "1"),
-    *("--set", "descriptor.n_components=none", "--set", "calibration.method=greedy"),
+    *(
+        "--set",
+        "descriptor.n_components=none",
+        "--set",
+        "descriptor.kernel_map=none",
+        "--set",
+        "calibration.method=greedy",
+    ),
 ]
 
 

@@ -25,7 +25,7 @@ from helpers.detector_scenes import scenes
 QUICK = [
     *("--splits", "2", "--images", "9", "--classes", "eight", "--time-limit", "0.05", "--jobs", "1", "--no-cache"),
     *("--set", "windows.mode=single", "--set", "windows.max_windows=60", "--set", "training.max_images=4"),
-    *("--set", "descriptor.name=hog", "--set", "descriptor.n_components=none"),
+    *("--set", "descriptor.name=hog", "--set", "descriptor.n_components=none", "--set", "descriptor.kernel_map=none"),
 ]
 TABLES = [*(f"table{k}" for k in range(1, 7)), "searches", "pruning"]
 

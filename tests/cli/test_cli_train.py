@@ -26,7 +26,14 @@ from helpers.detector_scenes import CLASSES, scenes
 
 QUICK = [
     *("--descriptor", "hog", "--mode", "single", "--jobs", "1"),
-    *("--set", "descriptor.n_components=none", "--set", "calibration.method=greedy"),
+    *(
+        "--set",
+        "descriptor.n_components=none",
+        "--set",
+        "descriptor.kernel_map=none",
+        "--set",
+        "calibration.method=greedy",
+    ),
 ]
 
 

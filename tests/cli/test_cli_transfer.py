@@ -42,7 +42,7 @@ from eesvm.transfer.refinement import mean_masks
 from helpers.detector_scenes import CLASSES, scenes
 
 TRAIN = [
-    "--windows", "grid", "--max-windows", "60", "--descriptor", "hog", "--set", "descriptor.n_components=none",
+    "--windows", "grid", "--max-windows", "60", "--descriptor", "hog", "--set", "descriptor.n_components=none", "--set", "descriptor.kernel_map=none",
     "--set", "calibration.method=greedy", "--set", "detection.box_regression=false", "--jobs", "1", "--no-cache", "--quiet",
 ]  # fmt: skip
 

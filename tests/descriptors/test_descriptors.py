@@ -516,6 +516,20 @@ def test_landmarks_may_be_given():
         KernelMap(2).fit(rows, objects[:, :3])
 
 
+def test_fewer_numbers_than_landmarks_are_those_that_matter_most():
+    rows = np.random.default_rng(7).normal(size=(60, 3)).astype(np.float32)
+    whole = KernelMap(40).fit(rows)
+    short = KernelMap(40, n_components=12).fit(rows)
+    np.testing.assert_array_equal(short.landmarks_, whole.landmarks_)
+    found = short.transform(rows)
+    np.testing.assert_allclose(found, whole.transform(rows)[:, :12], atol=1e-5)
+    assert short.output_dimension(3) == found.shape[1] == 12
+    exact = np.array([[slow_similarity(a, b, short.spread_) for b in short.landmarks_] for a in short.landmarks_])
+    values = np.linalg.eigvalsh(exact)
+    mapped = short.transform(short.landmarks_)
+    assert np.linalg.norm(mapped @ mapped.T - exact) == pytest.approx(np.linalg.norm(values[:-12]), rel=1e-3)
+
+
 def test_landmarks_that_are_there_twice_add_nothing():
     rows = np.repeat(np.random.default_rng(2).normal(size=(6, 4)).astype(np.float32), 2, axis=0)
     found = KernelMap(12).fit(rows).transform(rows)
@@ -548,6 +562,8 @@ def test_a_linear_svm_of_mapped_rows_tells_inside_from_outside():
     [
         ({"n_landmarks": 0}, np.eye(3), "`n_landmarks` must be >= 1, got 0"),
         ({"n_landmarks": 4}, np.eye(3), "`n_landmarks` must be at most 3, the rows there are, got 4"),
+        ({"n_landmarks": 2, "n_components": 3}, np.eye(3), "`n_components` must be <= 2, got 3"),
+        ({"n_landmarks": 2, "n_components": 0}, np.eye(3), "`n_components` must be >= 1, got 0"),
         ({"n_landmarks": 2, "width": 0}, np.eye(3), "`width` must be > 0, got 0"),
         ({"n_landmarks": 2}, np.ones((3, 3)), "`rows` must not be all the same: there is no distance to compare with"),
         ({"n_landmarks": 2, "random_state": -1}, np.eye(3), "`random_state` must be >= 0, got -1"),

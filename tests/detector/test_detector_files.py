@@ -254,7 +254,8 @@ def test_a_model_of_before_asks_for_the_windows_of_opencv(model, monkeypatch):
 
 
 def test_a_model_with_a_kernel_map_is_the_same_again_for_any_number_of_jobs(tmp_path):
-    changes = {"descriptor__n_components": 24, "descriptor__kernel_map": 40, "calibration__calibrator": "none"}
+    changes = {"descriptor__n_components": 24, "descriptor__kernel_map": 60, "descriptor__kernel_components": 40}
+    changes["calibration__calibrator"] = "none"
     one, two = (ExemplarDetector(quick_options(**changes, n_jobs=n)).fit(scenes("train")) for n in (1, 2))
     one.save(tmp_path / "one")
     two.save(tmp_path / "two")
@@ -263,7 +264,7 @@ def test_a_model_with_a_kernel_map_is_the_same_again_for_any_number_of_jobs(tmp_
     assert card["format_version"] == 3
     assert card["descriptor"]["dimension"] == 40
     assert [Path(name).name for name in card["descriptor"]["transforms"]] == ["pca.npz", "kernel_map.npz", "scaler.npz"]
-    assert "PCA to 24, kernel map of 40 landmarks, 40 numbers a window" in (tmp_path / "one" / "MODEL.md").read_text()
+    assert "PCA to 24, kernel map of 60 landmarks, 40 numbers a window" in (tmp_path / "one" / "MODEL.md").read_text()
     loaded = ExemplarDetector.load(tmp_path / "one")
     images = scenes("test")[:2]
     assert same_detections(list(one.predict(images)), list(loaded.predict(images)))
@@ -273,6 +274,7 @@ def test_a_model_of_before_there_were_kernel_maps_has_none(model):
     def as_before(card):
         card["format_version"] = 2
         del card["options"]["descriptor"]["kernel_map"]
+        del card["options"]["descriptor"]["kernel_components"]
 
     rewrite(model, as_before)
     assert ExemplarDetector.load(model).checked_options().descriptor.kernel_map is None

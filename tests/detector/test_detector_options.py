@@ -89,13 +89,16 @@ def test_a_missing_file_is_named(tmp_path):
         DetectorOptions.make(config=tmp_path / "no.yaml")
 
 
+@pytest.mark.parametrize("name", ["kernel_map", "kernel_components"])
 @pytest.mark.parametrize("value", [0, -3, 2.5, 9000, "many"])
-def test_a_kernel_map_of_a_wrong_number_of_landmarks_is_a_sentence(value):
-    with pytest.raises(InputError, match=r"^`descriptor\.kernel_map` must be "):
-        DetectorOptions.make(changes={"descriptor.kernel_map": value})
+def test_a_kernel_map_of_a_wrong_size_is_a_sentence(name, value):
+    with pytest.raises(InputError, match=rf"^`descriptor\.{name}` must be "):
+        DetectorOptions.make(changes={f"descriptor.{name}": value})
 
 
-def test_presets_have_no_kernel_map():
-    assert DetectorOptions.make().descriptor.kernel_map is None
+def test_the_default_preset_has_a_kernel_map_and_the_paper_none():
+    own = DetectorOptions.make().descriptor
+    assert (own.n_components, own.kernel_map, own.kernel_components) == (512, 1024, 512)
     assert DetectorOptions.make("paper").descriptor.kernel_map is None
+    assert DetectorOptions.make(changes={"descriptor.kernel_map": "none"}).descriptor.kernel_map is None
     assert DetectorOptions.make(changes={"descriptor.kernel_map": "512"}).descriptor.kernel_map == 512

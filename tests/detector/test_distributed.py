@@ -283,7 +283,12 @@ def test_a_scheduler_without_workers(monkeypatch):
 @pytest.mark.slow
 def test_the_command_line_with_an_address(cluster, tmp_path):
     write_voc(scenes("train", 4), tmp_path / "data")
-    sets = {"descriptor.n_components": "none", "windows.mode": "single", "calibration.method": "greedy"}
+    sets = {
+        "descriptor.n_components": "none",
+        "descriptor.kernel_map": "none",
+        "windows.mode": "single",
+        "calibration.method": "greedy",
+    }
     call = ["train", str(tmp_path / "data"), "--descriptor", "hog", "--quiet"]
     call += [f"--set={name}={value}" for name, value in sets.items()]
     assert main([*call, "-o", str(tmp_path / "serial"), "--no-cache"]) == 0

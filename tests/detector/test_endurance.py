@@ -16,7 +16,16 @@ from helpers.detector_scenes import scenes
 
 QUICK = [
     *("--descriptor", "hog", "--mode", "single", "--jobs", "1"),
-    *("--set", "descriptor.n_components=none", "--set", "calibration.time_limit=none", "--calibrator", "all"),
+    *(
+        "--set",
+        "descriptor.n_components=none",
+        "--set",
+        "descriptor.kernel_map=none",
+        "--set",
+        "calibration.time_limit=none",
+        "--calibrator",
+        "all",
+    ),
 ]
 N_KILLS = 20
 

@@ -462,6 +462,8 @@ def place(tmp_path_factory):
         "hog",
         "--set",
         "descriptor.n_components=none",
+        "--set",
+        "descriptor.kernel_map=none",
     ]
     assert main(["train", str(folder / "first"), "-o", str(folder / "model"), *options, "--no-cache", "--quiet"]) == 0
     return folder

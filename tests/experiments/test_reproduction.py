@@ -28,6 +28,7 @@ QUICK = {
     "windows.max_windows": 60,
     "descriptor.name": "hog",
     "descriptor.n_components": None,
+    "descriptor.kernel_map": None,
     "training.max_images": 4,
     "n_jobs": 1,
 }

@@ -22,6 +22,7 @@ QUICK = {
     "windows.mode": "single",
     "descriptor.name": "hog",
     "descriptor.n_components": None,
+    "descriptor.kernel_map": None,
     "calibration.method": "greedy",
     "n_jobs": 1,
 }

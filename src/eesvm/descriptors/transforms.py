@@ -135,6 +135,11 @@ class PCA(_Fitted):
             raise InputError(f"`rows` must have shape (n, {len(arrays['mean'])}), got {values.shape}")
         return (values - arrays["mean"]) @ arrays["components"].T
 
+    @property
+    def size(self) -> int:
+        """Numbers per row after the transform."""
+        return len(self.components_)
+
     def output_dimension(self, dimension: int) -> int:
         """Numbers per row after the transform; an `InputError` for rows of another length than those of `fit`."""
         fitted = self.arrays()["components"]
@@ -151,20 +156,25 @@ class KernelMap(_Fitted):
     A linear SVM of mapped rows is then an SVM with that kernel: it can say that a window is like some of its objects,
     where one of plain rows can only say that it lies in a direction. The map is Nystroem's: rows are compared with
     `n_landmarks` landmarks, rows of the sample or given ones, and the similarities are turned and scaled so that those
-    between landmarks are exact. The spread is `width` times the mean squared distance between two rows of the sample.
-    A landmark that adds nothing to the others leaves a column of zeros.
+    between landmarks are exact, or as near to that as `n_components` numbers allow. The spread is `width` times the
+    mean squared distance between two rows of the sample. A landmark that adds nothing to the others leaves a column of
+    zeros.
 
     Parameters
     ----------
-    n_landmarks : rows that others are compared with, and numbers per row after the transform.
+    n_landmarks : rows that others are compared with.
+    n_components : numbers per row after the transform, those by which landmarks differ most; None: one per landmark.
     width : of the kernel; the larger, the more nearly linear.
     random_state : seeds the draw of landmarks.
     """
 
     kind, names, dimensions = "kernel map", ("landmarks", "directions", "spread"), (2, 2, 0)
 
-    def __init__(self, n_landmarks: int = 512, width: float = 1.0, random_state: int = 0) -> None:
+    def __init__(
+        self, n_landmarks: int = 512, width: float = 1.0, random_state: int = 0, n_components: int | None = None
+    ) -> None:
         self.n_landmarks, self.width, self.random_state = n_landmarks, width, random_state
+        self.n_components = n_components
 
     def fit(self, rows: ArrayLike, landmarks: ArrayLike | None = None) -> Self:
         """Draw landmarks, and learn the spread of a sample of rows.
@@ -175,6 +185,8 @@ class KernelMap(_Fitted):
         landmarks : (m, d) rows to draw landmarks from, such as those of objects. Default: the sample.
         """
         check_number(self.n_landmarks, "n_landmarks", minimum=1, integer=True)
+        n = self.n_landmarks if self.n_components is None else self.n_components
+        check_number(n, "n_components", minimum=1, maximum=self.n_landmarks, integer=True)
         check_number(self.width, "width", above=0)
         check_number(self.random_state, "random_state", minimum=0, integer=True)
         sample = check_table(rows, "rows")
@@ -192,7 +204,7 @@ class KernelMap(_Fitted):
         chosen = np.asarray(choices[np.sort(drawn)], np.float32)
         with one_product_thread():
             values, vectors = linalg.eigh(_similarities(chosen.astype(np.float64), chosen, spread))
-        values, vectors = values[::-1], vectors[:, ::-1]
+        values, vectors = values[::-1][:n], vectors[:, ::-1][:, :n]
         largest = np.argmax(np.abs(vectors), axis=0)
         vectors = vectors * np.where(vectors[largest, np.arange(len(values))] < 0, -1.0, 1.0)
         is_real = values > _LEAST_VALUE * values[0]
@@ -201,23 +213,28 @@ class KernelMap(_Fitted):
         return self
 
     def transform(self, rows: ArrayLike) -> Rows:
-        """(n, n_landmarks) the rows, mapped."""
+        """(n, n_components) the rows, mapped."""
         arrays = self.arrays()
         values, landmarks = np.asarray(rows, np.float32), arrays["landmarks"]
         if values.ndim != 2 or values.shape[1] != landmarks.shape[1]:
             raise InputError(f"`rows` must have shape (n, {landmarks.shape[1]}), got {values.shape}")
-        mapped = np.empty((len(values), len(landmarks)), np.float32)
+        mapped = np.empty((len(values), len(arrays["directions"])), np.float32)
         for start in range(0, len(values), _MAPPED_TOGETHER):
             part = slice(start, start + _MAPPED_TOGETHER)
             mapped[part] = _similarities(values[part], landmarks, float(arrays["spread"])) @ arrays["directions"].T
         return mapped
 
+    @property
+    def size(self) -> int:
+        """Landmarks."""
+        return len(self.landmarks_)
+
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote."""
         made = super().load(path)
-        n = len(made.landmarks_)
-        if not n or made.directions_.shape != (n, n) or not made.spread_ > 0:
+        n, shape = len(made.landmarks_), made.directions_.shape
+        if not 0 < shape[0] <= n or shape[1] != n or not made.spread_ > 0:
             raise InputError(f"{path} does not hold a KernelMap: its arrays do not fit together")
         return made
 
@@ -228,7 +245,7 @@ class KernelMap(_Fitted):
             raise InputError(
                 f"this KernelMap was fitted to {landmarks.shape[1]} numbers per row, the descriptor has {dimension}"
             )
-        return len(landmarks)
+        return len(self.directions_)
 
 
 Transform = MeanNormScaler | PCA | KernelMap

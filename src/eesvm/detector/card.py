@@ -20,7 +20,7 @@ from eesvm._support.tables import markdown_table
 from eesvm._support.version import __version__
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.datasets.roles import mean_separability, sentences
-from eesvm.descriptors import PCA, KernelMap, Transformed
+from eesvm.descriptors import PCA, KernelMap, MeanNormScaler, Transformed
 from eesvm.descriptors.base import Descriptor
 from eesvm.descriptors.transforms import Transform
 from eesvm.detector.class_calibration import CHANGED, JOINT, STORED_AS
@@ -57,6 +57,7 @@ def card(
             "plain_dimension": plain.dimension,
             "dimension": descriptor.dimension,
             "transforms": [f"descriptor/{transform_name(t)}.npz" for t in transforms],
+            "sizes": {t.kind: t.size for t in transforms if not isinstance(t, MeanNormScaler)},
         },
         "inputs": dict(inputs),
         "classes": [_class_entry(one, folders[one.class_name], suggested.get(one.class_name)) for one in classes],
@@ -141,7 +142,7 @@ def page(content: Mapping[str, Any]) -> str:
         "",
         f"- windows: {options['windows']['method']}, {options['windows']['mode']}, at most "
         f"{options['windows']['max_windows']:,} an image",
-        f"- descriptor: {_descriptor_text(options['descriptor'], descriptor['dimension'])}, "
+        f"- descriptor: {_descriptor_text(options['descriptor'], descriptor['sizes'])}, "
         f"{descriptor['dimension']:,} numbers a window",
         f"- exemplars: {_training_text(options['training'])}",
         f"- calibration: {calibration['calibrator']}, {calibration['coverage']}; detection: "
@@ -271,13 +272,12 @@ def _roles_text(inputs: Mapping[str, Any], classes: Sequence[Mapping[str, Any]])
     return ["## Which images had which role", "", " ".join(sentences(roles, shares)), ""]
 
 
-def _descriptor_text(options: Mapping[str, Any], dimension: int) -> str:
+def _descriptor_text(options: Mapping[str, Any], sizes: Mapping[str, int]) -> str:
     text = " ".join(str(options[name]) for name in ("name", "mode", "backbone", "layer") if options[name] is not None)
     if options["name"] == "hog":
         text = text.replace(f" {options['backbone']}", "")
-    pca = "" if options["n_components"] is None else f", PCA to {min(options['n_components'], dimension)}"
-    n_landmarks = options.get("kernel_map")
-    kernel_map = "" if n_landmarks is None else f", kernel map of {min(n_landmarks, dimension):,} landmarks"
+    pca = f", PCA to {sizes[PCA.kind]}" if PCA.kind in sizes else ""
+    kernel_map = f", kernel map of {sizes[KernelMap.kind]:,} landmarks" if KernelMap.kind in sizes else ""
     return text + pca + kernel_map
 
 

@@ -511,7 +511,7 @@ class _Reader(Document):
 def _as_trained(options: dict[str, Any]) -> dict[str, Any]:
     """Options that a model of before they existed does not state, as they were then."""
     before: dict[str, dict[str, Any]] = {
-        "descriptor": {"kernel_map": None},
+        "descriptor": {"kernel_map": None, "kernel_components": None},
         "training": {"single_loss": "hinge", "mirror": False},
         "calibration": {"shrink": None},
     }

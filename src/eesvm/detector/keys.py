@@ -36,6 +36,8 @@ class TrainingKeys:
         wanted = {name: vars(self.options.descriptor)[name] for name in ("n_components", "mean_norm")}
         if self.options.descriptor.kernel_map is not None:  # without one, as before there was such an option
             wanted["kernel_map"] = self.options.descriptor.kernel_map
+            if self.options.descriptor.kernel_components is not None:
+                wanted["kernel_components"] = self.options.descriptor.kernel_components
         windows, seed = vars(self.options.windows), self.options.random_state
         key = digest([_VERSION, self.fingerprint.images_digest(), windows, dict(self.plain), wanted, seed])
         return PartKey("descriptor", key)

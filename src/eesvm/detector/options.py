@@ -38,13 +38,14 @@ DESCRIPTORS = ("cnn", "hog")
 # descriptors are, nor what an exemplar weighs against its negatives: with the weight of 50 of the code it builds on,
 # C = 1e-4 tells exemplars of one class apart where descriptors have a length of about 200. The PCA is ours: descriptors
 # of the stock network are never negative, and unless they are centred exemplars find next to nothing. "default":
-# exemplars that bend the direction of their class, thresholds that have to hold for images other than the exemplar's
-# own, scales that are an exemplar's own only as far as images left out support it, a score that several exemplars agree
-# on, and boxes that are moved towards the object.
+# descriptors whose products say how alike two windows are, exemplars that bend the direction of their class, thresholds
+# that have to hold for images other than the exemplar's own, scales that are an exemplar's own only as far as images
+# left out support it, a score that several exemplars agree on, and boxes that are moved towards the object.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {
-        "descriptor.n_components": 256,
-        "descriptor.kernel_map": None,
+        "descriptor.n_components": 512,
+        "descriptor.kernel_map": 1024,
+        "descriptor.kernel_components": 512,
         "descriptor.mean_norm": 20.0,
         "training.loss": "squared_hinge",
         "training.C": 1e-4,
@@ -62,6 +63,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
         "descriptor.n_components": 256,
         "descriptor.kernel_map": None,
+        "descriptor.kernel_components": None,
         "descriptor.mean_norm": 200.0,
         "training.loss": "hinge",
         "training.C": 1e-4,
@@ -104,6 +106,7 @@ class DescriptorOptions:
     size: int | None = None  # of the pooled picture; None: 512
     n_components: int | None = _preset("descriptor.n_components")  # of a PCA; None: no PCA
     kernel_map: int | None = _preset("descriptor.kernel_map")  # landmarks of a kernel map; None: no map
+    kernel_components: int | None = _preset("descriptor.kernel_components")  # numbers of its rows; None: all
     mean_norm: float | None = _preset(
         "descriptor.mean_norm"
     )  # length that descriptors are scaled to; None: as they are
@@ -117,6 +120,7 @@ class DescriptorOptions:
         _check_optional(self.size, "descriptor.size", minimum=32, maximum=4096, integer=True)
         _check_optional(self.n_components, "descriptor.n_components", minimum=1, integer=True)
         _check_optional(self.kernel_map, "descriptor.kernel_map", minimum=1, maximum=8192, integer=True)
+        _check_optional(self.kernel_components, "descriptor.kernel_components", minimum=1, maximum=8192, integer=True)
         _check_optional(self.mean_norm, "descriptor.mean_norm", above=0)
 
     @property

@@ -147,13 +147,9 @@ def _fit_transforms(rows: NDArray[np.float32], options: DescriptorOptions, rando
         rows = pca.transform(rows)
         transforms.append(pca)
     if options.kernel_map is not None:
-        if len(rows) < options.kernel_map:
-            _logger.warning(
-                "a kernel map with %d landmarks needs more windows: there are %d, which are all landmarks",
-                options.kernel_map,
-                len(rows),
-            )
-        kernel_map = KernelMap(min(options.kernel_map, len(rows)), random_state=random_state).fit(rows)
+        n = min(options.kernel_map, len(rows))  # a few small photographs have fewer windows: all are landmarks
+        n_components = min(options.kernel_components or n, n)
+        kernel_map = KernelMap(n, random_state=random_state, n_components=n_components).fit(rows)
         rows = kernel_map.transform(rows)
         transforms.append(kernel_map)
     if options.mean_norm is not None:
