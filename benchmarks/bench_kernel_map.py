@@ -374,6 +374,9 @@ def page(arguments: argparse.Namespace) -> str:
     val = [line for line in lines if line["cut"] == "val"]
     if left_out:
         parts += ["## Training images left out", *sections(left_out)]
+        first = [line for line in left_out if line["cut"] == 0]
+        if first and set(first[0]["ap"]) != set(left_out[-1]["ap"]):
+            parts += ["## What was looked at on fold 0 alone", *sections(first)]
     if val:
         parts += ["## Judged on val", *sections(val)]
     return "\n\n".join(parts) + "\n"
@@ -392,14 +395,17 @@ def merged(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def sections(lines: list[dict[str, Any]]) -> list[str]:
     """Tables of what was measured for every class that has all ways of all cuts."""
     cuts = list(dict.fromkeys(line["cut"] for line in lines))
-    ways = list(dict.fromkeys(way for line in lines for way in line["ap"]))
-    whole = [line for line in lines if set(line["ap"]) == set(ways)]
+    of_cuts = [{way for line in lines if line["cut"] == cut for way in line["ap"]} for cut in cuts]
+    ways = [
+        way for way in dict.fromkeys(way for line in lines for way in line["ap"]) if all(way in one for one in of_cuts)
+    ]
+    whole = [line for line in lines if set(line["ap"]) >= set(ways)]
     names = sorted({line["class"] for line in whole})
     names = [name for name in names if sum(line["class"] == name for line in whole) == len(cuts)]
     if not names:
         return []
     own = [line for line in whole if line["class"] in names]
-    text = f"{len(names)} classes ({', '.join(names)})"
+    text = f"{len(names)} classes"
     text += f", mean of {len(cuts)} folds." if len(cuts) > 1 or cuts[0] != "val" else "; in brackets over images."
     return [text, *(part for place in MOVED for part in section(own, names, ways, place))]
 
