@@ -32,7 +32,13 @@ WAYS: dict[str, dict[str, Any]] = {
     "mirrored, lite2": {"training.mirror": True, "descriptor.backbone": "lite2"},
     "no map": {"descriptor.n_components": 256, "descriptor.kernel_map": None},
     "map of 512": {"descriptor.n_components": 256, "descriptor.kernel_map": 512},
-    "map of 1,024": {"descriptor.n_components": 512, "descriptor.kernel_map": 1024},
+    "map of 1,024": {
+        "descriptor.n_components": 512,
+        "descriptor.kernel_map": 1024,
+        "descriptor.kernel_components": None,
+    },
+    "map": {},
+    "map, uncalibrated": {"calibration.calibrator": "none"},
 }
 
 
