@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eesvm._support.validation import InputError
 from eesvm.boxes import iou
 from eesvm.detector import score_class, train_class
 from eesvm.detector.class_training import calibration_rows, class_rows
 from eesvm.detector.cross_fitting import FOLDS, _folds, cross_fitted, moved_by
+from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_descriptor import training_windows
 from eesvm.exemplars.single_svm import LinearSVM
 from helpers.detector_scenes import quick_options, scenes, shared_cache, trained
@@ -54,10 +56,36 @@ def test_objects_score_lower_where_the_prior_has_not_learned_them(work):
     np.testing.assert_array_equal(moved.single, scores.single)
 
 
-@pytest.mark.parametrize("changes", [{"calibration.cross_fit": False}, {"training.prior": None}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"calibration.cross_fit": False},
+        {"calibration.cross_fit": False, "calibration.min_recall": 0.95},
+        {"calibration.cross_fit": "auto"},
+        {"training.prior": None},
+    ],
+)
 def test_without_the_option_or_a_prior_scores_stay(work, changes):
     windows, found, scores = work
     assert cross_fitted(windows, found, scores, OPTIONS.changed(changes)) is scores
+
+
+def test_a_floor_below_all_positives_is_cut_through_scores_of_images_left_out(work):
+    windows, found, scores = work
+    auto = OPTIONS.changed({"calibration.cross_fit": "auto", "calibration.min_recall": 0.95})
+    moved, wanted = (cross_fitted(windows, found, scores, options).table for options in (auto, OPTIONS))
+    np.testing.assert_array_equal(moved.scores, wanted.scores)
+
+
+def test_the_default_leaves_it_to_the_floor():
+    calibration = DetectorOptions().calibration
+    assert calibration.cross_fit == "auto"
+    assert not calibration.is_cross_fitted
+    assert replace(calibration, min_recall=0.95).is_cross_fitted
+    assert not replace(calibration, min_recall=0.95, cross_fit=False).is_cross_fitted
+    assert DetectorOptions.make(changes={"calibration.cross_fit": "true"}).calibration.is_cross_fitted
+    with pytest.raises(InputError, match=r"^`calibration\.cross_fit` must be one of "):
+        DetectorOptions.make(changes={"calibration.cross_fit": "sometimes"})
 
 
 @pytest.mark.long

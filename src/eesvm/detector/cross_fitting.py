@@ -34,7 +34,7 @@ F32 = NDArray[np.float32]
 def cross_fitted(
     windows: TrainingWindows, trained: TrainedClass, scores: CalibrationScores, options: DetectorOptions
 ) -> CalibrationScores:
-    """The scores by a prior that has not seen the images; as they are without `calibration.cross_fit`, or a prior.
+    """The scores by a prior that has not seen the images; as they are without cross-fitting, or a prior.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def cross_fitted(
     scores : what `score_class` gives for these options.
     options : of the detector.
     """
-    if not options.calibration.cross_fit or options.training.prior is None:
+    if not options.calibration.is_cross_fitted or options.training.prior is None:
         return scores
     fold = _folds(windows, trained.class_name, options.random_state)
     singles = [_single_of(windows, trained, fold != number, options) for number in range(FOLDS)]

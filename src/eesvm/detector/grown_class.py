@@ -73,7 +73,7 @@ def new_class(
 ) -> ClassModel:
     """A class that the model lacks, whose negatives are the calibration windows of other classes in other images.
 
-    No prior has not seen its images: with `calibration.cross_fit`, too, its scores are those of its own prior.
+    No prior has not seen its images: with cross-fitting, too, its scores are those of its own prior.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def _finished(
     """
     windows, name, exemplars = news.windows, begun.class_name, begun.exemplars
     rows = calibration_rows(news, scores, options.random_state)
-    is_moved = options.calibration.cross_fit and options.training.prior is not None
+    is_moved = options.calibration.is_cross_fitted and options.training.prior is not None
     moved = moved_before(kept, scores, exemplars) if is_moved else None
     kept, scores = replaced(kept, scores, windows, rows, news.is_negative)
     judged = judged_windows(windows, name, exemplars, options.random_state)

@@ -176,7 +176,8 @@ class CalibrationOptions:
     # Share of the scales of exemplars that is their own, 0 to 1; "auto": as images left out support it, class by class;
     # None: all of it, and sigmoids of each exemplar, as in the paper.
     shrink: str | float | None = _preset("calibration.shrink")
-    cross_fit: bool = False  # whether windows are scored by a class prior that has not seen their image
+    # Whether windows are scored by a class prior that has not seen their image; "auto": where `min_recall` is below 1.
+    cross_fit: str | bool = AUTO
     positive_overlap: float = 0.5  # IoU from which a window is a positive
     negative_overlap: float = 0.2  # and up to which it is a negative; between them it is neither
     max_negatives: int | None = 50_000  # drawn at random from all images; None: all
@@ -190,7 +191,7 @@ class CalibrationOptions:
         _check_optional(self.node_limit, "calibration.node_limit", minimum=1, integer=True)
         check_number(self.gap, "calibration.gap", minimum=0)
         check_choice(self.criterion, "calibration.criterion", CRITERIA)
-        check_choice(self.cross_fit, "calibration.cross_fit", (True, False))
+        check_choice(self.cross_fit, "calibration.cross_fit", (AUTO, True, False))
         if isinstance(self.shrink, str):
             check_choice(self.shrink, "calibration.shrink", (AUTO,))
         _check_optional(None if self.shrink == AUTO else self.shrink, "calibration.shrink", minimum=0, maximum=1)
@@ -202,6 +203,11 @@ class CalibrationOptions:
                 f"got {self.negative_overlap:g} and {self.positive_overlap:g}"
             )
         _check_optional(self.max_negatives, "calibration.max_negatives", minimum=1, integer=True)
+
+    @property
+    def is_cross_fitted(self) -> bool:
+        """Whether `cross_fit` applies: thresholds of a floor below 100 % are cut through what the prior has learned."""
+        return self.min_recall < 1 if self.cross_fit == AUTO else bool(self.cross_fit)
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ class ClassWork:
 
     def _train(self, options: DetectorOptions) -> tuple[TrainedClass, CalibrationScores]:
         is_judged = options.calibration.shrink is not None  # then scores of whole images are wanted, too
-        kind = options.windows, options.descriptor, options.training, is_judged, options.calibration.cross_fit
+        kind = options.windows, options.descriptor, options.training, is_judged, options.calibration.is_cross_fitted
         if kind not in self._trained:
             train, _ = self.windows_of(options)
             trained = train_class(train, self.class_name, options.training, random_state=options.random_state)
