@@ -1,6 +1,6 @@
 """Options that might belong to the default preset, by detection AP: `python benchmarks/bench_defaults.py`.
 
-Writes benchmarks/results/defaults.md. Each set is cut into a training and a test half, several times, and each way
+Writes benchmarks/results/defaults.md, or another `--page`. Each set is cut into a training and a test half, several times, and each way
 trains the default preset with a few options changed; average precision by VOC 2010, paired. What has been measured is
 kept in the file of `--resume`, line by line; an interrupted benchmark goes on there.
 """
@@ -63,7 +63,7 @@ def main() -> None:
                 print(f"{line['set']}, split {line['split']}, {line['way']}: AP {mean(line['ap']):.1f} %", flush=True)
     text = page(lines_of(arguments), arguments)
     if arguments.output:
-        (arguments.output / "defaults.md").write_text(text)
+        (arguments.output / f"{arguments.page}.md").write_text(text)
     print(text)
 
 
@@ -73,6 +73,7 @@ def parse_arguments() -> argparse.Namespace:
     add("data", nargs="?", type=Path, default=ROOT.parent / "shared" / "data", help="folder of datasets")
     add("--sets", nargs="+", default=SETS)
     add("--ways", nargs="+", choices=WAYS, default=("plain", "mirrored"))
+    add("--to", nargs="+", choices=WAYS, help="ways that others are compared with, a table each (the first of --ways)")
     add("--splits", type=int, default=3)
     add("--images", type=int, default=120, help="of each set at most, half of them for training (120)")
     add("--classes", type=int, default=4, help="of each set at most, those with the most objects (4)")
@@ -83,7 +84,10 @@ def parse_arguments() -> argparse.Namespace:
     add("--resume", type=Path, default=ROOT / "build" / "defaults.jsonl", help="file of what has been measured")
     add("--note", default="", help="a sentence for the page, such as where it was measured")
     add("--output", type=Path, default=RESULTS, help="folder of the page")
-    return parser.parse_args()
+    add("--page", default="defaults", help="name of the page (defaults)")
+    arguments = parser.parse_args()
+    arguments.to = arguments.to or arguments.ways[:1]
+    return arguments
 
 
 def lines_of(arguments: argparse.Namespace) -> list[dict[str, Any]]:
@@ -120,26 +124,29 @@ def page(lines: list[dict[str, Any]], arguments: argparse.Namespace) -> str:
             "",
             f"`python benchmarks/bench_defaults.py --sets {' '.join(arguments.sets)}"
             f" --ways {' '.join(repr(way) for way in arguments.ways)} --splits {arguments.splits}"
-            f" --images {arguments.images} --classes {arguments.classes} --time-limit {arguments.time_limit:g}`,"
+            f"{f' --to {chr(32).join(map(repr, arguments.to))}' if len(arguments.to) > 1 else ''}"
+            f" --images {arguments.images} --classes {arguments.classes} --time-limit {arguments.time_limit:g}"
+            f"{'' if arguments.page == 'defaults' else f' --page {arguments.page}'}`,"
             f" {machine().partition(', Python')[0]}. {arguments.note}".rstrip(),
             "",
             f"Of each set at most {arguments.images} images, drawn at random, and {arguments.classes} classes. It is cut "
             f"into halves, one to train on and one to judge, {arguments.splits} times; the default preset, with the options "
             f"of its column; {arguments.time_limit:g} s for the joint thresholds of a class. Average "
             "precision by VOC 2010 in per cent, mean over the classes with the most objects, then over splits; differences "
-            "are to the first column, paired, with t-intervals over the splits, which are few.",
+            "are to the first way of each table, paired, with t-intervals over the splits, which are few.",
             "",
-            markdown(*table(lines, arguments)),
-            "",
+            *(f"{markdown(*table(lines, arguments, first))}\n" for first in arguments.to),
         ]
     )
 
 
-def table(lines: list[dict[str, Any]], arguments: argparse.Namespace) -> tuple[list[str], list[list[object]]]:
-    first, *others = arguments.ways
+def table(lines: list[dict[str, Any]], arguments: argparse.Namespace, first: str) -> tuple[list[str], list[list[Any]]]:
+    """All ways beside the first: a row for each set, and one for their mean."""
+    others = [way for way in arguments.ways if way != first]
     headings = ["set", "images", "classes", "splits", f"AP, {first}"]
     headings += [f"{title}, {way}" for way in others for title in ("AP", "difference")]
-    rows: list[list[object]] = []
+    rows: list[list[Any]] = []
+    of_sets: list[dict[str, dict[int, float]]] = []
     for name in arguments.sets:
         by_way = {
             way: {one["split"]: one for one in lines if (one["set"], one["way"]) == (name, way)}
@@ -148,15 +155,26 @@ def table(lines: list[dict[str, Any]], arguments: argparse.Namespace) -> tuple[l
         splits = sorted(set.intersection(*(set(by_split) for by_split in by_way.values())))
         if len(splits) < 2:
             continue
-        ap = {way: np.array([mean(by_way[way][split]["ap"]) for split in splits]) for way in arguments.ways}
         one = by_way[first][splits[0]]
-        row: list[object] = [name, one["images"], len(one["ap"]), len(splits), f"{ap[first].mean():.1f}"]
-        for way in others:
-            gain = ap[way] - ap[first]
-            reach = stats.t.ppf(0.975, len(splits) - 1) * gain.std(ddof=1) / np.sqrt(len(splits))
-            row += [f"{ap[way].mean():.1f}", f"{gain.mean():+.1f} ± {reach:.1f}"]
-        rows.append(row)
+        ap = {way: {split: mean(by_way[way][split]["ap"]) for split in splits} for way in arguments.ways}
+        rows.append([name, one["images"], len(one["ap"]), len(splits), *cells(ap, first, others)])
+        of_sets.append(ap)
+    if len(rows) > 1:
+        splits = sorted(set.intersection(*(set(ap[first]) for ap in of_sets)))
+        ap = {way: {k: float(np.mean([each[way][k] for each in of_sets])) for k in splits} for way in arguments.ways}
+        rows.append(["mean", "", "", len(splits), *cells(ap, first, others)])
     return headings, rows
+
+
+def cells(ap: dict[str, dict[int, float]], first: str, others: list[str]) -> list[str]:
+    """The first way, and each of the others with its difference to it, from figures of each split."""
+    values = {way: np.array(list(by_split.values())) for way, by_split in ap.items()}
+    found = [f"{values[first].mean():.1f}"]
+    for way in others:
+        gain = values[way] - values[first]
+        reach = stats.t.ppf(0.975, len(gain) - 1) * gain.std(ddof=1) / np.sqrt(len(gain))
+        found += [f"{values[way].mean():.1f}", f"{gain.mean():+.1f} ± {reach:.1f}"]
+    return found
 
 
 if __name__ == "__main__":

@@ -249,9 +249,9 @@ def masks_file(arguments: argparse.Namespace, name: str, split: int, mirror: boo
 
 
 def handed_on(
-    one: dict[str, Any], records: dict[str, ImageRecord], split: int, trees: RegionTrees | None
+    one: dict[str, Any], records: dict[str, ImageRecord], split: int, trees: RegionTrees | None, refine: bool = True
 ) -> list[dict[str, Any]]:
-    """The measures of all choices, detection by detection, of one class."""
+    """The measures of all choices, detection by detection, of one class; without `refine` of masks as they are."""
     find = {(r.image_id, i.index): i for r in records.values() for i in r.instances}
     n_objects = len(one["exemplars"]) - one["n_mirrored"]
     annotations = list(annotate_all([find[tuple(key)] for key in one["exemplars"][:n_objects]], records))
@@ -262,18 +262,19 @@ def handed_on(
     vote = Consensus([hit["voters"] for hit in hits], [vote_weights(hit["scores"]) for hit in hits])
     some = np.random.default_rng(split).permutation(len(annotations))[:N_OF_CLASS].tolist()
     read = lru_cache(maxsize=4)(lambda image_id: records[image_id].read())
+    choices = {
+        "winner": winner,
+        "winner, refined": Refined(winner),
+        "vote of 5": vote,
+        "vote of 5, refined": Refined(vote),
+        "class, refined": Refined(Consensus([some] * len(hits), [[1.0] * len(some)] * len(hits))),
+        "nearest": np.array([hit["nearest"] for hit in hits]),
+        "random": random_choice(annotations, instances, random_state=split),
+    }
     try:
         quality = transfer_quality(
             annotations,
-            {
-                "winner": winner,
-                "winner, refined": Refined(winner),
-                "vote of 5": vote,
-                "vote of 5, refined": Refined(vote),
-                "class, refined": Refined(Consensus([some] * len(hits), [[1.0] * len(some)] * len(hits))),
-                "nearest": np.array([hit["nearest"] for hit in hits]),
-                "random": random_choice(annotations, instances, random_state=split),
-            },
+            {choice: how for choice, how in choices.items() if refine or not isinstance(how, Refined)},
             boxes=np.array([hit["box"] for hit in hits]),
             instances=instances,
             image_sizes=[(records[hit["image"]].width, records[hit["image"]].height) for hit in hits],
