@@ -54,6 +54,8 @@ negatives of 60 images, 10,000 to calibrate on), the other judges. Judged is the
 found (IoU of 0.5), where the preset puts its box; void pixels count neither way. Masks are handed on as they are, not
 refined: the winner's, a vote of the five best, that of the exemplar with the nearest descriptor, the mean of ten random
 exemplars of the class, and the whole box. In per cent, with 95 % intervals over images; a photograph is in several splits.
+On frozen descriptors of so few images the paper's exemplars have next to no AP ([why](../../docs/results/voc2007.md)); the
+objects that they find are found by some detection, however low its score.
 """
 
 
