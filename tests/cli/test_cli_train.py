@@ -70,6 +70,7 @@ def test_training_says_what_it_did(arguments, model, capsys):
     assert f"written to {model}: see MODEL.md in it, then `eesvm detect {model} IMAGES`\n" in text
     assert "reading images" in text
     assert "everything else" in text
+    assert f"note: the model that {model} held is replaced: detection.nms is 0.4, not 0.3\n" in text
     assert ExemplarDetector.load(model).options.detection.nms == 0.4
     assert json.loads((model / "run.json").read_text())["state"] == "done"
 
@@ -431,6 +432,29 @@ def test_a_model_of_other_images_is_left_alone(arguments, model, tmp_path, capsy
     line = capsys.readouterr().err.splitlines()[-1]  # after the progress
     assert line.startswith(f"eesvm: error: {model} holds a model of other images (data), which training on other would")
     assert {path: path.read_bytes() for path in model.rglob("*") if path.is_file()} == before
+    half = scenes("train", 8)  # some of the images are the same
+    write_voc(replace(half, images=half.images[:3]), tmp_path / "fewer")
+    fewer = ["train", str(tmp_path / "fewer"), *arguments[2:], "-o", str(model)]
+    assert main(fewer) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"eesvm: error: {model} holds a model of other images (data: 3 of its 8 images are among these 3), which "
+        "training on fewer would replace: choose another folder or allow replacing it (--overwrite)"
+    )
+    assert main([*arguments, "-o", str(model), "--classes", "three"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"eesvm: error: {model} holds a model with the class eight, which this training leaves out and would remove: "
+        "choose another folder or allow replacing it (--overwrite)"
+    )
+    assert {path: path.read_bytes() for path in model.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.long
+def test_a_model_is_replaced_where_that_is_asked_for(arguments, model, tmp_path, capsys):
+    shutil.copytree(model, tmp_path / "model")
+    call = [*arguments, "-o", str(tmp_path / "model"), "--classes", "three", "--overwrite"]
+    assert main(call) == 0
+    assert ExemplarDetector.load(tmp_path / "model").classes_ == ("three",)
+    assert not (tmp_path / "model" / "classes" / "eight").exists()
 
 
 def test_a_preset_on_the_command_line_overrules_the_file(arguments, tmp_path, capsys):

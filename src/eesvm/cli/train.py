@@ -1,7 +1,8 @@
 """`eesvm train`: a detector from annotated images.
 
 In: a dataset and options. Out: a model folder, which `eesvm detect` uses. An interrupted run is
-resumed; started again after it has finished, it redoes what other options ask for, or nothing.
+resumed; started again after it has finished, it redoes what other options ask for, or nothing. A model of other images
+is replaced only with --overwrite.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
                 memory=memory,
                 network=open_role(arguments, "network"),
                 test=open_role(arguments, "test"),
+                overwrite=arguments.overwrite,
             )
     except KeyboardInterrupt:
         sys.stderr.write("eesvm: interrupted: the same command resumes the run\n")
@@ -149,6 +151,8 @@ def _report(
     note_unlabelled(dataset, screen)
     report_problems([*dataset.problems, *detector.problems_], screen)
     screen.say()
+    if detector.changed_ and detector.replaced_:
+        screen.note(f"the model that {arguments.output} held is replaced: {', '.join(detector.replaced_)}")
     if detector.changed_:
         screen.say(f"written to {arguments.output}: see MODEL.md in it, then `eesvm detect {arguments.output} IMAGES`")
     else:

@@ -58,6 +58,7 @@ class ExemplarDetector(BaseEstimator):
     exemplars_ : `ExemplarAnnotation` of every exemplar of the model; `Detections.exemplars` are places in it.
     descriptor_ : what describes windows, scaling and PCA included.
     problems_ : what was wrong with training images.
+    replaced_ : in what the last `fit` differs from the finished model that its folder held; empty where there was none.
     seconds_ : of each stage of the last `fit` or `predict`.
     """
 
@@ -78,6 +79,7 @@ class ExemplarDetector(BaseEstimator):
         memory: int | str | None = None,
         network: Dataset | None = None,
         test: Dataset | None = None,
+        overwrite: bool = False,
     ) -> Self:
         """Train on all images of the dataset.
 
@@ -88,7 +90,8 @@ class ExemplarDetector(BaseEstimator):
         calibrators : which to fit besides that of the options, or "all".
         cache : keeps windows and descriptors.
         folder : a model folder in which every finished part is kept as soon as it is done. The same `fit` after an
-            interruption is resumed from there; after a change of options it redoes what depends on them.
+            interruption is resumed from there; after a change of options or annotations it redoes what depends on
+            them, in place of what was there.
         command : what the folder says it was made by.
         progress : called with a stage, how much of it is done, and how much there is to do.
         scheduler : who computes where work splits: the address of a Dask scheduler, "local" for workers on this
@@ -99,6 +102,8 @@ class ExemplarDetector(BaseEstimator):
             What it shares with the dataset is said on the card.
         test : images that are to judge the detector later. One that is among the dataset's or the network's is an
             error; photographs are recognised by content, whatever their name, size or compression.
+        overwrite : replace what the folder holds also where that is a model of other images, or of classes that are
+            not trained now; without it such a folder is an error.
         """
         options = self.checked_options()
         plan = None if memory is None else MemoryPlan(bytes_of(memory) if isinstance(memory, str) else memory)
@@ -116,6 +121,7 @@ class ExemplarDetector(BaseEstimator):
                 memory=plan,
                 network=network,
                 test=test,
+                overwrite=overwrite,
             )
             run.command = tuple(command)
             self.models_ = run.train()
@@ -124,7 +130,7 @@ class ExemplarDetector(BaseEstimator):
         self.problems_ = tuple(run.problems)
         self.skipped_classes_ = run.skipped
         self.seconds_ = run.seconds
-        self.changed_ = run.changed
+        self.changed_, self.replaced_ = run.changed, run.replaced
         self.inputs_ = run.inputs
         return self
 
