@@ -81,7 +81,9 @@ def test_detections_in_all_formats(place, model, tmp_path, capsys):
     assert main(["detect", str(model), images, "-o", str(out), "--format", "csv,coco,voc", "--no-cache"]) == 0
     text = capsys.readouterr().out
     assert "images      6 of 6\n" in text
-    assert f"written to {out / 'detections.csv'}, {out / 'detections.json'}, {out / 'voc'}\n" in text
+    assert (
+        f"written to {out / 'detections.csv'}, {out / 'detections.json'}, {out / 'images.csv'}, {out / 'voc'}\n" in text
+    )
     table = read_detections(out / "detections.csv")
     results = read_detections(out / "detections.json")
     assert [one.image_id for one in table] == [one.image_id for one in results]
@@ -484,6 +486,63 @@ def test_images_that_cannot_be_looked_at(model, place, tmp_path, capsys):
 
 
 @pytest.mark.long
+def test_objects_in_images_that_cannot_be_read_are_counted_apart(model, place, tmp_path, capsys):
+    shutil.copytree(place / "data", tmp_path / "data")
+    first, *_ = sorted((tmp_path / "data" / "JPEGImages").iterdir())
+    break_off(first)
+    some = [str(path) for path in sorted((tmp_path / "data" / "JPEGImages").iterdir())[:4]]
+    data, found = str(tmp_path / "data"), tmp_path / "found"
+    assert main(["detect", str(model), *some, "-o", str(found), "--no-cache", "--quiet"]) == 0
+    rows = (found / "images.csv").read_text().splitlines()
+    assert rows[0] == "image_id,status,detections,problem"
+    assert [row.split(",")[:2] for row in rows[1:]] == [
+        *([Path(name).stem, "searched"] for name in some[1:]),
+        [first.stem, "unreadable"],
+    ]
+    assert rows[-1].split(",", 3)[3]  # why
+    known = {record.image_id: len(record.instances) for record in scenes("train", 8)}
+    n, n_others = known[first.stem], sum(known.values()) - sum(known[Path(name).stem] for name in some)
+    assert main(["evaluate", str(found), data, "-o", str(tmp_path / "judged")]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")][-2:]
+    assert notes == [
+        f"note: {n} object{'s' * (n > 1)} in 1 image that `eesvm detect` could not read count{'s' * (n == 1)} as missed: "
+        "see images.csv beside the detections",
+        f"note: {n_others} objects in 4 of 8 images that `eesvm detect` was not given count as missed: if they are not "
+        "meant, choose the split that was searched",
+    ]
+    assert notes[0][7:] in (tmp_path / "judged" / "evaluation.md").read_text()
+    assert main(["evaluate", str(found), data, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unseen"] == {
+        "n_unreadable": 1,
+        "n_objects_unreadable": n,
+        "n_not_given": 4,
+        "n_objects_not_given": n_others,
+    }
+    (found / "images.csv").write_text("name,size\na,1\n")  # of somebody else
+    assert main(["evaluate", str(found), data, "--json"]) == 0
+    assert "unseen" not in json.loads(capsys.readouterr().out)
+    assert main(["detect", str(model), *some, "-o", str(tmp_path / "f.csv"), "--no-cache"]) == 0
+    assert (
+        f"note: {tmp_path / 'f.csv'} has no place for 1 image that could not be read: `eesvm evaluate` counts their "
+        "objects as missed, apart where OUT is a folder, which has images.csv\n"
+    ) in capsys.readouterr().out
+
+
+def test_what_score_auto_cannot_decide_is_said(model, place, tmp_path, capsys, monkeypatch):
+    call = ["detect", str(model), str(next((place / "test").iterdir())), "--no-cache", "--score", "auto", "-o"]
+    assert main([*call, str(tmp_path / "none.csv"), "--calibrator", "single-svm"]) == 1
+    assert capsys.readouterr().err == (
+        "eesvm: error: the model cannot suggest scores: the single SVM has seen every training image; --score with a "
+        "number leaves out what scores less\n"
+    )
+    monkeypatch.setattr(ExemplarDetector, "suggested_scores", lambda *_: {"three": 0.5})
+    assert main([*call, str(tmp_path / "some.csv")]) == 0
+    assert (
+        "note: --score auto keeps every detection of eight, as none of its objects is found again in the training images: "
+        "--score with a number leaves out what scores less\n"
+    ) in capsys.readouterr().out
+
+
 def test_a_class_in_one_image_is_calibrated_with_it_and_the_card_says_so(tmp_path):
     dataset = scenes("train", 8)
     first = dataset[0].instances[0]

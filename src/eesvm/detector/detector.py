@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from eesvm._support.amounts import enumeration
 from eesvm._support.dask_tasks import open_engine
 from eesvm._support.memory import MemoryPlan, bytes_of
 from eesvm._support.not_fitted import NotFittedInputError
@@ -35,7 +36,7 @@ from eesvm.detector.image_look import STAGES, ImageLook, StageClock
 from eesvm.detector.model import Ensemble
 from eesvm.detector.news import Rejected
 from eesvm.detector.options import PRESETS, DetectorOptions
-from eesvm.detector.suggestions import suggest_score
+from eesvm.detector.suggestions import NothingSuggestedError, suggest_score, why_none
 from eesvm.detector.training_run import TrainingRun
 from eesvm.detector.training_table import StageProgress, propose_windows
 from eesvm.images.files import image_size, read_image
@@ -295,8 +296,10 @@ class ExemplarDetector(BaseEstimator):
         scores = {name: one.score for name, one in found.items() if one is not None}
         if not scores:
             is_old = all(one.read_kept is None for one in self.models_)
-            why = "it keeps no windows of its training images" if is_old else "they say nothing about its classes"
-            raise InputError(f"the model cannot suggest scores: {why}")
+            name = calibrator or options.calibration.calibrator
+            whys = dict.fromkeys(why_none(one, name) for one in self.models_)
+            why = "it keeps no windows of its training images" if is_old else enumeration(list(whys), most=3)
+            raise NothingSuggestedError(f"the model cannot suggest scores: {why}")
         return scores
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:

@@ -45,6 +45,10 @@ class SuggestedScore:
         return {**asdict(self), "f1": self.f1}
 
 
+class NothingSuggestedError(InputError):
+    """Training images suggest no score for any class of a model."""
+
+
 def suggest_score(
     model: ClassModel, options: DetectorOptions, calibrator: str | None = None, precision: float | None = None
 ) -> SuggestedScore | None:
@@ -78,6 +82,23 @@ def suggest_score(
         boxes = model.regressor.move(boxes, kept.judged_rows)
     ranking = replace(judged, boxes=boxes).ranking(scores, options.detection)
     return _chosen(ranking, weights, precision, name, model.class_name)
+
+
+def why_none(model: ClassModel, calibrator: str) -> str:
+    """Why training images suggest no score for a class, where they do not.
+
+    Parameters
+    ----------
+    model : the class.
+    calibrator : that detects.
+    """
+    if model.read_kept is None:
+        return "the model keeps no windows of its training images"
+    if calibrator == SINGLE_SVM:
+        return "the single SVM has seen every training image"
+    if len({annotation.image_id for annotation in model.annotations}) == 1:
+        return "its objects are all in one training image"
+    return "none of its objects is found again in the training images"
 
 
 def _as_if_new(judged: JudgedWindows, rule: ScoreRule, own: NDArray[np.str_]) -> tuple[F64, F64]:

@@ -70,7 +70,11 @@ def add_parser(verbs: Parsers) -> None:
     add("--memory", metavar="SIZE", help="memory limit of each process, such as 4GB; mapped files do not count")
     add("--cache", metavar="FOLDER", help="keep windows and descriptors here (default: the one of `eesvm cache`)")
     add("--no-cache", action="store_true", help="keep none; an interrupted run then computes them again")
-    add("--overwrite", action="store_true", help="replace a model of other images, or with classes that are left out now")
+    add(
+        "--overwrite",
+        action="store_true",
+        help="replace a model of other images, or with classes that are left out now",
+    )
     add("--strict", action="store_true", help="stop at the first annotation that is wrong")
     add("--profile", action="store_true", help="print how long each stage took")
     add("--quiet", action="store_true", help="print nothing but errors")
