@@ -552,6 +552,11 @@ def test_a_class_in_one_image_is_calibrated_with_it_and_the_card_says_so(tmp_pat
     assert main(["train", str(tmp_path / "data"), *QUICK, "--no-cache", "--quiet", "-o", str(tmp_path / "model")]) == 0
     text = (tmp_path / "model" / "MODEL.md").read_text()
     assert "without the exemplars of the same image (those of first with them: all objects of such a class" in text
+    rows = text.split("| own share |")[1].split("\n\n")[0].splitlines()
+    eight, first = (next(row for row in rows if row.startswith(f"| {name} |")) for name in ("eight", "first"))
+    assert re.fullmatch(r"\| first \| [\d.]+ \| +\| +\| +\|", first)  # no average precision, and no recall
+    assert eight.count("%") == 3
+    assert "All objects of first are in one image: none can be left out, so nothing is stated here.\n" in text
 
 
 def test_a_folder_that_is_no_model(place, tmp_path, capsys):

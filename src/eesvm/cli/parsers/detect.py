@@ -42,7 +42,7 @@ def add_parser(verbs: Parsers) -> None:
         "--score",
         type=score,
         metavar="S",
-        help="leave out detections that score less; auto: less than MODEL suggests for the class; a class without suggestion keeps all",
+        help="leave out what scores less; auto: less than MODEL suggests for the class",
     )
     add("--precision", type=number(above=0, maximum=1), metavar="P",
         help="with --score auto: from the score on that has this precision (default: the best F1)")  # fmt: skip
