@@ -102,12 +102,12 @@ def check_max_detectors(problem: CalibrationProblem, max_detectors: int | None) 
     check_number(max_detectors, "max_detectors", minimum=1, integer=True)
     if max_detectors > problem.n_exemplars:
         raise InputError(
-            f"`max_detectors` must be <= {problem.n_exemplars}, the number of exemplars, got {max_detectors}"
+            f"`max_detectors` must be <= {problem.n_exemplars}, the number of detectors, got {max_detectors}"
         )
     n_always = int((problem.upper_thresholds < np.inf).sum())
     if max_detectors < n_always:
         raise InputError(
-            f"`max_detectors` must be >= {n_always}, the exemplars that `upper_thresholds` keep in use, "
+            f"`max_detectors` must be >= {n_always}, the detectors that `upper_thresholds` keep in use, "
             f"got {max_detectors}"
         )
 

@@ -85,7 +85,7 @@ def _reach_floor(
     run.is_interrupted |= first.is_interrupted
     if not problem.is_feasible(result.thresholds, min_recall):
         is_one = max_detectors == 1
-        who, verb = ("single exemplar", "reaches") if is_one else (f"{max_detectors} exemplars", "reach")
+        who, verb = ("single detector", "reaches") if is_one else (f"{max_detectors} detectors", "reach")
         found = verb if result.status == "optimal" else f"{'was' if is_one else 'were'} found that {verb}"
         most = math.floor(1e6 * result.recall) / 1e6  # rounded down, so that it can be asked for
         raise InputError(

@@ -85,11 +85,11 @@ class CalibrationProblem:
         negatives = check_scores(negative_scores, "negative_scores", missing)
         if positives.shape[1] != negatives.shape[1]:
             raise InputError(
-                "`positive_scores` and `negative_scores` must have one column per exemplar, "
+                "`positive_scores` and `negative_scores` must have one column per detector, "
                 f"got {positives.shape[1]} and {negatives.shape[1]} columns"
             )
         if positives.shape[1] == 0:
-            raise InputError("`positive_scores` has 0 columns: there is no exemplar to calibrate")
+            raise InputError("`positive_scores` has 0 columns: there is no detector to calibrate")
         if len(positives) == 0:
             raise InputError("`positive_scores` has no rows: without a positive window there is nothing to cover")
         if len(negatives) == 0:
@@ -110,7 +110,7 @@ class CalibrationProblem:
             j = crossed[0]
             raise InputError(
                 "`lower_thresholds` must be <= `upper_thresholds`, "
-                f"got {self.lower_thresholds[j]:g} and {self.upper_thresholds[j]:g} for exemplar {j}"
+                f"got {self.lower_thresholds[j]:g} and {self.upper_thresholds[j]:g} for detector {j}"
             )
 
     @property
@@ -133,7 +133,7 @@ class CalibrationProblem:
         if (self.lower_thresholds > -np.inf).any() or (self.upper_thresholds < np.inf).any():
             extras += ", bounded thresholds"
         return (
-            f"CalibrationProblem({self.n_exemplars} exemplars, {self.n_positives} positives, "
+            f"CalibrationProblem({self.n_exemplars} detectors, {self.n_positives} positives, "
             f"{self.n_negatives} negatives{extras})"
         )
 
@@ -283,16 +283,16 @@ class CalibrationProblem:
         """
         notes = []
         if self.n_exemplars == 1:
-            notes.append("There is one exemplar only: its threshold sits just under its lowest positive.")
+            notes.append("There is one detector only: its threshold sits just under its lowest positive.")
         everything = (self.positive_scores, self.negative_scores)
         lowest = np.minimum(*(np.where(scores > -np.inf, scores, np.inf).min(axis=0) for scores in everything))
         highest = np.maximum(*(scores.max(axis=0) for scores in everything))
         constant = np.flatnonzero(lowest == highest)
         if len(constant):
-            notes.append(f"{_columns(constant, names)} constant: such an exemplar can accept everything or nothing.")
+            notes.append(f"{_columns(constant, names)} constant: such a detector can accept everything or nothing.")
         empty = np.flatnonzero(np.isneginf(highest))
         if len(empty):
-            notes.append(f"{_columns(empty, names)} without any score: such an exemplar accepts nothing.")
+            notes.append(f"{_columns(empty, names)} without any score: such a detector accepts nothing.")
         repeated = _repeated_columns(*everything)
         if len(repeated):
             notes.append(f"{_columns(repeated, names)} the same as an earlier column: one of each would do.")
@@ -332,7 +332,7 @@ class CalibrationProblem:
         if limits.shape != (self.n_exemplars,):
             raise InputError(f"`{name}` must have shape ({self.n_exemplars},), got {limits.shape}")
         if limits.dtype.kind not in "fiu" or np.isnan(limits).any():
-            raise InputError(f"`{name}` must be numbers; +inf switches an exemplar off, NaN means nothing")
+            raise InputError(f"`{name}` must be numbers; +inf switches a detector off, NaN means nothing")
         return limits
 
 

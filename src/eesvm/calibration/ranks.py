@@ -262,10 +262,10 @@ def _unscored(orphans: NDArray[np.intp], min_recall: float) -> str:
 def _what_bars(problem: CalibrationProblem, orphans: NDArray[np.intp]) -> str:
     """Why nobody may cover the positives `orphans`, and what could be done about it."""
     if problem.forbidden is not None and problem.forbidden[orphans].all():
-        return "`forbidden` bars every exemplar: allow a pair or lower `min_recall`"
+        return "`forbidden` bars every detector: allow a pair or lower `min_recall`"
     scores = problem.positive_scores[orphans]
     if np.isneginf(scores).any():
-        return "every exemplar that scores it is barred, by `forbidden` or `lower_thresholds`: lower `min_recall`"
+        return "every detector that scores it is barred, by `forbidden` or `lower_thresholds`: lower `min_recall`"
     if (scores <= problem.lower_thresholds).all():
-        return "`lower_thresholds` bars every exemplar: lower a threshold or `min_recall`"
-    return "`forbidden` and `lower_thresholds` bar every exemplar: allow a pair, lower a threshold or `min_recall`"
+        return "`lower_thresholds` bars every detector: lower a threshold or `min_recall`"
+    return "`forbidden` and `lower_thresholds` bar every detector: allow a pair, lower a threshold or `min_recall`"

@@ -166,12 +166,12 @@ def _what_can_be_met(problem: CalibrationProblem, goal: RecallGoal) -> str:
     """The sentence about a goal at which nothing is accepted, with one at which something is."""
     ranked = rank(costs_as_negatives(problem), None)
     if len(ranked.coverable) == 0:
-        return "no exemplar may cover any positive, by `forbidden`, `lower_thresholds` or missing scores"
+        return "no detector may cover any positive, by `forbidden`, `lower_thresholds` or missing scores"
     if goal.max_loss is not None:
         least = float(ranked.difficulty[ranked.coverable].min()) + ranked.fixed_loss
         return f"no thresholds accept a positive at {goal}: the cheapest positive needs {least:g}"
     best = max(_best_precision(problem, ranked, j) for j in range(ranked.n_exemplars))
-    return f"no thresholds accept a positive at {goal}: single exemplars reach {best:.4g}"
+    return f"no thresholds accept a positive at {goal}: single detectors reach {best:.4g}"
 
 
 def _best_precision(problem: CalibrationProblem, ranked: RankedProblem, exemplar: int) -> float:

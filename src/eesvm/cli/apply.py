@@ -76,7 +76,7 @@ def _read(arguments: argparse.Namespace, calibrator: JointCalibrator) -> ScoreTa
     if table.n_exemplars != len(calibrator.thresholds_):
         raise InputError(
             f"{arguments.scores}: there are {table.n_exemplars} columns of scores, "
-            f"but the calibration has {len(calibrator.thresholds_)} exemplars"
+            f"but the calibration has {len(calibrator.thresholds_)} detectors"
         )
     return table
 

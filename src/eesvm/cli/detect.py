@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eesvm._support.amounts import counted, duration, enumeration
-from eesvm._support.files import atomic_folder, check_output_file, check_output_folder
+from eesvm._support.files import atomic_folder, check_output_file, check_output_folder, check_room
 from eesvm._support.validation import InputError, check_image_name
 from eesvm.cli.arguments import UsageError, judging_options
 from eesvm.cli.console import Screen
@@ -117,10 +117,12 @@ def _formats(arguments: argparse.Namespace) -> tuple[str, ...]:
         raise UsageError(f"{arguments.output} is one file: for --draw, name a folder")
     if of_suffix is None:
         check_output_folder(arguments.output, arguments.overwrite)
+        check_room(arguments.output)
         return wanted or ("csv",)
     if wanted and wanted != (of_suffix,):
         raise UsageError(f"{arguments.output} holds {of_suffix} alone: for {arguments.format}, name a folder")
     check_output_file(arguments.output, arguments.overwrite)
+    check_room(arguments.output)
     return (of_suffix,)
 
 

@@ -237,7 +237,7 @@ def _draw_one(
     (found,) = image.detections[row]
     winner = job.exemplars[found.exemplar]
     text = f"{found.class_name} {_score_text(found.score)}"
-    origin = winner.name
+    origin = f"#{found.exemplar} {winner.name}"
     laid = superimposed(pixels, found.box, winner, transferred=handed)
     captions = (f"{found.image_id}\n{text}", f"winning exemplar\n{origin}", handed_text(image, row, handed))
     beside = panel(pixels, found.box, winner, handed, captions=captions)

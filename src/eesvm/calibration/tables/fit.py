@@ -204,5 +204,5 @@ def split_table(table: ScoreTable, test_size: float = 0.5, random_state: int = 0
         return train, test
     is_unseen = ~np.isin(table.exemplar_groups, test.groups)
     if not is_unseen.any():
-        raise InputError(f"with a test share of {test_size:g} every exemplar comes from a test group")
+        raise InputError(f"with a test share of {test_size:g} every detector comes from a test group")
     return train.exemplars(is_unseen), test.exemplars(is_unseen)

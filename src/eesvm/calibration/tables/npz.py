@@ -59,7 +59,7 @@ def _from_two_tables(arrays: dict[str, NDArray[Any]], missing: str) -> RawTable:
     negative = check_scores(arrays["negative_scores"], "negative_scores", missing)
     if positive.shape[1] != negative.shape[1]:
         raise InputError(
-            "`positive_scores` and `negative_scores` must have one column per exemplar, "
+            "`positive_scores` and `negative_scores` must have one column per detector, "
             f"got {positive.shape[1]} and {negative.shape[1]} columns"
         )
     sizes = len(positive), len(negative)

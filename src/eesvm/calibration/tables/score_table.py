@@ -70,7 +70,7 @@ class ScoreTable:
             raise InputError(f"`forbidden` must be an array of booleans, got dtype {self.forbidden.dtype}")
         if self.forbidden is not None and self.forbidden.shape != (self.n_positives, n_exemplars):
             raise InputError(
-                f"`forbidden` must have one row per positive and one column per exemplar, "
+                f"`forbidden` must have one row per positive and one column per detector, "
                 f"({self.n_positives}, {n_exemplars}), got {self.forbidden.shape}"
             )
 
@@ -139,7 +139,7 @@ class ScoreTable:
             return self.forbidden
         if self.groups is None or self.exemplar_groups is None or self.labels is None:
             raise InputError(
-                "coverage across groups needs `groups` for the windows and `exemplar_groups` for the exemplars, "
+                "coverage across groups needs `groups` for the windows and `exemplar_groups` for the detectors, "
                 "both in one .npz file"
             )
         within = own_image_pairs(self.groups, self.exemplar_groups, self.labels == 1, self.n_exemplars)

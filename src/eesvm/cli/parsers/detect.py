@@ -15,8 +15,9 @@ IMAGES are image files, folders, patterns such as 'photos/*.jpg', a dataset (wit
 the word scenes. OUT ending in .csv or .json is one file. Otherwise it is a folder with detections.csv; --format asks
 for detections.json (COCO results), voc (VOC text files), yolo, label-studio, cvat or labelme beside it or in its place.
 Beside the first three, images.csv says which images were searched and which could not be read.
-The column exemplar is the number of the training object that won, as in the model; -1 is none. --draw adds a folder
-pictures with every image, frames around its detections, and the refined masks that they inherit.
+The column exemplar is the number of the training object that won, as in the model; -1 is none. Pictures and the page of
+`eesvm report` say both, #17 photo_0012, object 2, and `eesvm drop` takes both. --draw adds a folder pictures with every
+image, frames around its detections, and the refined masks that they inherit.
 
 Calibrators: {", ".join(CALIBRATORS)}.
 
