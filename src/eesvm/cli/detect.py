@@ -32,16 +32,15 @@ from eesvm.detector.options import AUTO
 from eesvm.detector.suggestions import NothingSuggestedError, why_none
 from eesvm.images.files import write_image
 from eesvm.metrics.detection_files import (
-    SEARCH_NAME,
     Ids,
     check_voc_names,
     coco_numbers,
     read_annotation_ids,
     write_coco_results,
     write_csv_detections,
-    write_search,
     write_voc_detections,
 )
+from eesvm.metrics.searched_images import SEARCH_NAME, write_search
 from eesvm.report.annotated import annotated
 from eesvm.structures import Dataset, Detections, ImageRecord, Problem
 from eesvm.transfer.choices import BOX_FORMATS, MASK_FORMATS

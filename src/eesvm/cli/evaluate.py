@@ -33,14 +33,8 @@ from eesvm.metrics import (
     break_down_errors,
     evaluate_detections,
 )
-from eesvm.metrics.detection_files import (
-    SEARCH_NAME,
-    Search,
-    locate_detections,
-    read_annotation_ids,
-    read_detections,
-    read_search,
-)
+from eesvm.metrics.detection_files import locate_detections, read_annotation_ids, read_detections
+from eesvm.metrics.searched_images import SEARCH_NAME, Search, read_search
 from eesvm.report.figures import detection_curves
 from eesvm.structures import Dataset, Detections, ImageRecord
 

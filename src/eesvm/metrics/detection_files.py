@@ -2,10 +2,9 @@
 
 In: `Detections` per image. Out: a file or folder that other tools read, whole or not at all, and the same detections
 again. All three hold image, class, score and box; COCO results and CSV also the winning exemplar. None has a place for
-an image without detections: which images were looked at, and which of them could not be read, stands in images.csv
-beside them. Readers return the images in the order in which they first occur, each with its detections
-in decreasing order of score, equal ones in the order of the file; what cannot be used is refused in one sentence with
-the file and the line or entry.
+an image without detections: `searched_images` keeps which images were looked at. Readers return the images in the order
+in which they first occur, each with its detections in decreasing order of score, equal ones in the order of the file;
+what cannot be used is refused in one sentence with the file and the line or entry.
 A folder that `eesvm detect` wrote is read by what is in it: detections.csv, else detections.json, else voc. Text says
 of itself only by the end of its last line that it is whole: our CSV always has one and is refused without it, the CSV
 and VOC files of others may lack it.
@@ -35,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from eesvm._support.files import atomic_folder, atomic_write, write_csv
+from eesvm._support.files import atomic_folder, atomic_write
 from eesvm._support.validation import InputError
 from eesvm.boxes import check_boxes
 from eesvm.structures import Dataset, Detection, Detections
@@ -45,9 +44,6 @@ Ids = Dataset | PathLike | Mapping[str, Any]
 
 VOC_PREFIX = "comp3_det_test"
 CSV_COLUMNS = ("image_id", "class", "score", "x1", "y1", "x2", "y2", "exemplar")
-SEARCH_NAME = "images.csv"  # beside the detections, in a folder
-SEARCH_COLUMNS = ("image_id", "status", "detections", "problem")
-SEARCHED, UNREADABLE = "searched", "unreadable"
 
 _VOC_NAME = re.compile(r"(comp\d+_det_[^_]+)_(.+)\.txt")
 _IN_FOLDER = ("detections.csv", "detections.json", "voc")  # what `eesvm detect` writes, the first one there is read
@@ -113,47 +109,6 @@ def locate_detections(path: PathLike) -> Path:
             return place / name
     wanted = f"{VOC_PREFIX}_CLASS.txt, {', '.join(_IN_FOLDER)}"
     raise InputError(f"{path} has no files of detections: looked for {wanted}")
-
-
-@dataclass(frozen=True)
-class Search:
-    """Which images a detector was given."""
-
-    searched: frozenset[str]  # ids of those that were looked at
-    unreadable: frozenset[str]  # of those that could not be
-
-
-def write_search(path: PathLike, detections: Iterable[Detections], unreadable: Mapping[str, str]) -> None:
-    """Write one row per image: its id, whether it was searched or could not be read, its detections, and the problem.
-
-    Parameters
-    ----------
-    path : the file to write; an existing one is replaced.
-    detections : of each image that was searched.
-    unreadable : ids of images that could not be read, and why.
-    """
-    rows = [(one.image_id, SEARCHED, len(one), "") for one in detections]
-    rows += [(image_id, UNREADABLE, 0, why) for image_id, why in unreadable.items()]
-    write_csv(Path(path), [SEARCH_COLUMNS, *rows])
-
-
-def read_search(detections: PathLike) -> Search | None:
-    """What `eesvm detect` wrote beside its detections about the images; None where there is no such file.
-
-    Parameters
-    ----------
-    detections : the file, or folder of VOC text files, that `locate_detections` found.
-    """
-    path = Path(detections).parent / SEARCH_NAME
-    try:
-        with open(path, encoding="utf-8", newline="") as handle:
-            header, *rows = csv.reader(handle, strict=True)
-    except (OSError, ValueError, csv.Error):
-        return None  # somebody else's file, which is not ours to complain about
-    if tuple(header) != SEARCH_COLUMNS or any(len(row) != len(header) for row in rows):
-        return None
-    found = {status: frozenset(row[0] for row in rows if row[1] == status) for status in (SEARCHED, UNREADABLE)}
-    return Search(found[SEARCHED], found[UNREADABLE])
 
 
 def write_csv_detections(path: PathLike, detections: Iterable[Detections]) -> None:

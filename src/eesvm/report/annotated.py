@@ -1,8 +1,8 @@
 """An image with what was found in it, as `eesvm detect --draw` writes it.
 
 In: an RGB image and its detections. Out: the image with a frame around each, in the colour of its class, the mask that
-it inherits, refined by the image, and above it class, score and the training object that won, by number and name. Better detections are
-drawn over worse ones.
+it inherits, refined by the image, and above it class, score and the training object that won, by number and name.
+Better detections are drawn over worse ones.
 """
 
 from __future__ import annotations
