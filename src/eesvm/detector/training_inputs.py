@@ -83,7 +83,7 @@ class TrainingInputs:
     def check_folder(self, folder: RunFolder, classes: Iterable[str]) -> None:
         """Refuse a folder with a model of other images, or of classes that this run leaves out.
 
-        The same images with other annotations or options are the work gone on with: what depends on these is made anew.
+        The same images with other annotations or options are no reason: what depends on these is made anew.
         """
         what = "a model" if (folder.root / CARD_NAME).exists() else "an unfinished training"
         before, now = folder.inputs.get("images"), self.fingerprint.images

@@ -128,9 +128,10 @@ function exemplarField(params) {
   const value = chosen === null ? "" : numberedName(chosen);
   const names = { list: "exemplar-names", placeholder: "all exemplars", autocomplete: "off" };
   const input = h("input", { type: "search", value, ...names });
-  const numbers = new Map(data.exemplars.map((_, k) => [numberedName(k), k]));
+  const namesOf = (exemplar, k) => [exemplarName(exemplar), `#${k}`, numberedName(k)].map((name) => [name, k]);
+  const numbers = new Map(data.exemplars.flatMap(namesOf));
   input.addEventListener("focus", () => {
-    if (!list.childElementCount) list.append(...[...numbers.keys()].map((name) => h("option", { value: name })));
+    if (!list.childElementCount) list.append(...data.exemplars.map((_, k) => h("option", { value: numberedName(k) })));
   });
   input.addEventListener("change", () => {
     const number = numbers.get(input.value.trim());
