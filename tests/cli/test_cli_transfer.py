@@ -317,10 +317,12 @@ def test_what_stands_below_the_pictures(capsys, tmp_path, place, detector, near,
     assert "pictures lay" not in capsys.readouterr().out
     *panels, (title, *captions) = texts
     shown = ["1", ">0.9999", "0.9996", "0.563"]
-    assert title == "Detections in green, the exemplars that won them laid over them, what these hand on in yellow."
+    assert title == (
+        "Detections in green, what they inherit in yellow; beside each the exemplar that won it. Numbered as in pictures/."
+    )
     for k, name in enumerate(one.class_names):
         winner = detector.exemplars_[one.exemplars[k]]
-        origin = f"{winner.image_id}, object {winner.index + 1}"
+        origin = f"#{one.exemplars[k]} {winner.image_id}, object {winner.index + 1}"
         assert panels[k] == (f"test_0000\n{name} {shown[k]}", f"winning exemplar\n{origin}", "transferred")
         assert captions[k] == f"{k + 1}: {name} {shown[k]}\n{origin}"
 
@@ -335,7 +337,7 @@ def test_pictures_of_a_vote_say_that_they_show_the_winner(capsys, tmp_path, plac
     said = "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, are the votes handed on"
     assert f"note: the {said}\n" in capsys.readouterr().out
     *panels, (title, *_) = texts
-    assert title.endswith(f"\nThe {said}.")
+    assert title.endswith("\nWhat they inherit is by vote; beside them is the winner alone.")
     assert all(re.fullmatch(r"vote of 2(, 1 silent)?", third) for _, _, third in panels)
     # Winners that are not among the two best.
     texts.clear()

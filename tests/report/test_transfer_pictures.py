@@ -8,7 +8,7 @@ import pytest
 from eesvm import InputError
 from eesvm.images import read_image, write_image
 from eesvm.report.annotated import _tint, annotated
-from eesvm.report.transfer_pictures import GREEN, PINK, YELLOW, draw_outline, grid, panel, superimposed
+from eesvm.report.transfer_pictures import GREEN, PINK, YELLOW, draw_outline, grid, pair, panel, superimposed
 from eesvm.structures import Detections, ExemplarAnnotation, Part
 from eesvm.transfer import transfer, transfer_consensus
 from eesvm.transfer.detections import hand_on_refined
@@ -108,6 +108,20 @@ def test_masks_are_drawn_as_they_would_be_in_the_whole_image(box):
     _tint(fast, handed, "#e69f00", 3)
     np.testing.assert_array_equal(fast, slow)
     assert (fast != image).any()
+
+
+def test_a_pair_shows_the_detection_as_it_is_beside_the_exemplar():
+    box, image = (50, 20, 130, 60), scene()
+    picture = pair(image, box, exemplar(), context=None, height=100)
+    whole, own = picture[:, :200], picture[:, 204:]
+    green, yellow = is_colour(whole, GREEN), is_colour(whole, YELLOW)
+    assert green[20, 50:130].all()
+    assert yellow[30:50, 88:90].all()  # the right edge of the mask
+    assert is_colour(whole, GREY)[~green & ~yellow].all()  # nothing is laid over it
+    assert (is_colour(own, BLUE) | is_colour(own, YELLOW)).all()
+    assert own.shape == (100, 200, 3)
+    bare = pair(image, box, exemplar(mask=None), context=None, height=100)[:, :200]
+    assert not is_colour(bare, YELLOW).any()
 
 
 def test_the_mirror_image_is_named():

@@ -30,7 +30,7 @@ from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.training_table import StageProgress
 from eesvm.images.files import write_image, write_picture
 from eesvm.metrics.detection_files import read_detections
-from eesvm.report.transfer_pictures import grid, is_drawn, panel, superimposed
+from eesvm.report.transfer_pictures import grid, is_drawn, pair, panel, superimposed
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Problem
 from eesvm.transfer.choices import MASK_FORMATS
 from eesvm.transfer.detections import (
@@ -58,8 +58,10 @@ from eesvm.transfer.quality import TransferQuality
 from eesvm.transfer.refinement import Means, mean_masks
 
 _HANDED = ("mask", "parts", "keypoints", "pose", "metadata")
-_SHEET, _SHEET_COLUMNS, _SHEET_HEIGHT, _SHEET_WIDTH = "contact_sheet.png", 5, 176, 200  # the last two of a picture
-_SHEET_TITLE = "Detections in green, the exemplars that won them laid over them, what these hand on in yellow."
+_SHEET, _SHEET_COLUMNS, _SHEET_HEIGHT, _SHEET_WIDTH = "contact_sheet.png", 4, 176, 240  # the last two of a picture
+_SHEET_TITLE = (
+    "Detections in green, what they inherit in yellow; beside each the exemplar that won it. Numbered as in pictures/."
+)
 _WINNERS_SHOWN = (
     "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, are the votes handed on"
 )
@@ -199,7 +201,7 @@ def _labelled(job: _Job) -> Iterator[LabelledImage]:
 
 
 def _draw(job: _Job, folder: Path) -> None:
-    """The best detections, each with the exemplar laid over it and side by side, and all on one sheet."""
+    """The best detections, each with its exemplar laid over it and side by side; on one sheet each beside its exemplar."""
     progress = job.stage("pictures")
     places = [(k, row) for k, one in enumerate(job.chosen) for row in range(len(one.detections))]
     scores = np.concatenate([one.detections.scores for one in job.chosen])
@@ -218,8 +220,12 @@ def _draw(job: _Job, folder: Path) -> None:
                 progress(len(drawn), len(ranks))
     if drawn:
         pictures, captions = zip(*(drawn[rank] for rank in sorted(drawn)), strict=True)
-        title = _SHEET_TITLE if job.arguments.consensus is None else f"{_SHEET_TITLE}\nThe {_WINNERS_SHOWN}."
-        sheet = grid(pictures, _SHEET_COLUMNS, _SHEET_HEIGHT, captions, title, min_width=_SHEET_WIDTH)
+        votes = (
+            ""
+            if job.arguments.consensus is None
+            else "\nWhat they inherit is by vote; beside them is the winner alone."
+        )
+        sheet = grid(pictures, _SHEET_COLUMNS, _SHEET_HEIGHT, captions, _SHEET_TITLE + votes, min_width=_SHEET_WIDTH)
         write_image(folder / _SHEET, sheet)
         job.has_sheet = True
 
@@ -243,7 +249,7 @@ def _draw_one(
     beside = panel(pixels, found.box, winner, handed, captions=captions)
     write_image(_made(folder / f"{rank:04d}.png"), laid)
     write_image(folder / f"{rank:04d}_panel.png", beside)
-    return laid, f"{rank}: {text}\n{origin}"
+    return pair(pixels, found.box, winner, handed, height=_SHEET_HEIGHT), f"{rank}: {text}\n{origin}"
 
 
 def _score_text(score: float) -> str:
