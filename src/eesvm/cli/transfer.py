@@ -201,7 +201,7 @@ def _labelled(job: _Job) -> Iterator[LabelledImage]:
 
 
 def _draw(job: _Job, folder: Path) -> None:
-    """The best detections, each with its exemplar laid over it and side by side; on one sheet each beside its exemplar."""
+    """The best detections, each with its exemplar laid over it and side by side; on one sheet beside it."""
     progress = job.stage("pictures")
     places = [(k, row) for k, one in enumerate(job.chosen) for row in range(len(one.detections))]
     scores = np.concatenate([one.detections.scores for one in job.chosen])

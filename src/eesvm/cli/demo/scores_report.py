@@ -101,7 +101,7 @@ def demo_page(folder: Path, example: DigitExample, searches: list[Search], compa
         return Picture((folder / name).read_bytes(), alt, caption)
 
     return DemoPage(
-        title=f"Which detectors of the digit {example.digit} may speak, and when?",
+        title=f"Thresholds for {example.train.n_exemplars} detectors of the digit {example.digit}",
         summary=introduction(example),
         sections=[
             Section("The question", [_QUESTION, _VARIANTS]),
