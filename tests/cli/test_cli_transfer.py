@@ -334,7 +334,7 @@ def test_pictures_of_a_vote_say_that_they_show_the_winner(capsys, tmp_path, plac
     chosen = with_consensus(choose_detections(detector.exemplars_, found, test), detector, 3)
     arguments = ["--consensus", 2, "--pictures", 3, "--no-quality"]
     run(place, tmp_path / "a", *arguments, detections="found/detections.csv")
-    said = "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, are the votes handed on"
+    said = "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, is what the votes transfer"
     assert f"note: the {said}\n" in capsys.readouterr().out
     *panels, (title, *_) = texts
     assert title.endswith("\nWhat they inherit is by vote; beside them is the winner alone.")
@@ -541,7 +541,7 @@ def test_a_model_that_has_little_to_hand_on(capsys, tmp_path, place, near):
     arguments = [tmp_path / "bare", place / "near.csv", place / "data", "--top", 2, "--masks"]
     assert main(["transfer", *map(str, arguments), "-o", str(tmp_path / "out")]) == 0
     text = capsys.readouterr().out
-    assert "note: the exemplars of the model have boxes alone: only their identity was handed on\n" in text
+    assert "note: the exemplars of the model have boxes alone: only their identity was transferred\n" in text
     assert "whole box as mask" in text
     entries = json.loads((tmp_path / "out" / "annotations.json").read_text())["annotations"]
     assert {"segmentation", "parts", "attributes"}.isdisjoint(entries[0])

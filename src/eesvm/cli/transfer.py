@@ -63,7 +63,7 @@ _SHEET_TITLE = (
     "Detections in green, what they inherit in yellow; beside each the exemplar that won it. Numbered as in pictures/."
 )
 _WINNERS_SHOWN = (
-    "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, are the votes handed on"
+    "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, is what the votes transfer"
 )
 
 
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
         job.names = coco_names([one.record for one in job.chosen], job.exemplars, ids)
         with atomic_folder(arguments.output, arguments.overwrite) as folder:
-            text = f"{arguments.detections}, annotations handed on by {arguments.model}"
+            text = f"{arguments.detections}, annotations transferred by {arguments.model}"
             write_coco_transfer(folder / "annotations.json", _handed(job, folder), job.exemplars, job.names, text)
             for name in formats:
                 write_labels(folder, name, _labelled(job), detector.classes_, place=arguments.output)
@@ -164,7 +164,7 @@ def _choose(job: _Job, found: Sequence[Detections], records: Sequence[ImageRecor
 
 
 def _handed(job: _Job, folder: Path) -> Iterator[Handed]:
-    """Image by image what is handed on, counted, and its masks and XML written where they are wanted."""
+    """Image by image what is transferred, counted, and its masks and XML written where they are wanted."""
     progress = job.stage("annotations")
     for done, image in enumerate(job.chosen):
         if progress is not None:
@@ -193,7 +193,7 @@ def _formats(given: str | None) -> tuple[str, ...]:
 
 
 def _labelled(job: _Job) -> Iterator[LabelledImage]:
-    """The images as other tools want them, handed on again one by one: their masks are never in memory together."""
+    """The images as other tools want them, transferred again one by one: their masks are never in memory together."""
     records, found = [one.record for one in job.chosen], [one.detections for one in job.chosen]
     pixels = (pixels_of(record, []) if job.arguments.refine else None for record in records)
     handed = (hand_on(job.exemplars, one, seen, job.means) for one, seen in zip(job.chosen, pixels, strict=True))
@@ -261,7 +261,7 @@ def _score_text(score: float) -> str:
 
 
 def handed_text(image: ImageDetections, row: int, handed: TransferredAnnotation) -> str:
-    """What the picture of what was handed on is called: by whom, and what of it cannot be seen."""
+    """What the picture of what was transferred is called: by whom, and what of it cannot be seen."""
     lines = ["transferred"]
     voters, winner = image.voters[row], int(image.detections.exemplars[row])
     if voters != (winner,):
@@ -276,7 +276,7 @@ def handed_text(image: ImageDetections, row: int, handed: TransferredAnnotation)
 
 
 def _things(handed: TransferredAnnotation) -> set[str]:
-    """What was handed on beside the box."""
+    """What was transferred beside the box."""
     things = set(_HANDED).difference(handed.missing)
     return things if handed_labels(handed) else things - {"metadata"}
 
@@ -323,7 +323,7 @@ def _notes(job: _Job, found: Sequence[Detections], quality: TransferQuality | No
             + " left out"
         )
     if not job.counts:
-        yield "the exemplars of the model have boxes alone: only their identity was handed on"
+        yield "the exemplars of the model have boxes alone: only their identity was transferred"
     if quality is None and not job.arguments.no_quality:
         yield why_nothing_compared(job.chosen)
     if job.arguments.consensus is not None and job.has_sheet:

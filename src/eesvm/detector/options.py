@@ -318,7 +318,13 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def dotted(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested options by their dotted names."""
+    """Nested options by their dotted names.
+
+    Parameters
+    ----------
+    content : mappings of mappings.
+    prefix : before every name.
+    """
     flat: dict[str, Any] = {}
     for name, value in content.items():
         if isinstance(value, Mapping):
