@@ -62,9 +62,7 @@ _SHEET, _SHEET_COLUMNS, _SHEET_HEIGHT, _SHEET_WIDTH = "contact_sheet.png", 4, 17
 _SHEET_TITLE = (
     "Detections in green, what they inherit in yellow; beside each the exemplar that won it. Numbered as in pictures/."
 )
-_WINNERS_SHOWN = (
-    "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, is what the votes transfer"
-)
+_WINNERS_SHOWN = "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, is the result of the vote"
 
 
 def run(arguments: argparse.Namespace) -> int:

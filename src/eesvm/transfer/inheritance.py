@@ -46,7 +46,7 @@ class TransferredAnnotation:
     class_name: str
     box: Box  # (4,) of the detection
     image_size: tuple[int, int]  # width, height
-    exemplars: tuple[tuple[str, int], ...]  # image and index of the training objects that handed it on
+    exemplars: tuple[tuple[str, int], ...]  # image and index of the training objects that transferred it
     mask: NDArray[np.bool_] | None = None  # (h, w) of the pixels that the box touches; None: no exemplar has a mask
     offset: tuple[int, int] = (0, 0)  # x, y of the mask's upper left pixel in the image
     parts: tuple[Part, ...] = ()

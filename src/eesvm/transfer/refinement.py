@@ -109,7 +109,7 @@ def refine(
     Parameters
     ----------
     handed : from `transfer` or `transfer_consensus`.
-    annotations : of the exemplars that handed it on.
+    annotations : of the exemplars that transferred it.
     image : (height, width, 3) uint8, RGB: the whole image of the detection.
     weights : (k,) of their votes, as `transfer_consensus` got them; None weighs them alike.
     means : from `mean_masks`: the whole class then has a say beside the exemplars.
