@@ -334,7 +334,7 @@ def test_pictures_of_a_vote_say_that_they_show_the_winner(capsys, tmp_path, plac
     chosen = with_consensus(choose_detections(detector.exemplars_, found, test), detector, 3)
     arguments = ["--consensus", 2, "--pictures", 3, "--no-quality"]
     run(place, tmp_path / "a", *arguments, detections="found/detections.csv")
-    said = "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, is the result of the vote"
+    said = "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, is the outcome of votes"
     assert f"note: the {said}\n" in capsys.readouterr().out
     *panels, (title, *_) = texts
     assert title.endswith("\nWhat they inherit is by vote; beside them is the winner alone.")

@@ -62,7 +62,9 @@ _SHEET, _SHEET_COLUMNS, _SHEET_HEIGHT, _SHEET_WIDTH = "contact_sheet.png", 4, 17
 _SHEET_TITLE = (
     "Detections in green, what they inherit in yellow; beside each the exemplar that won it. Numbered as in pictures/."
 )
-_WINNERS_SHOWN = "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, is the result of the vote"
+_WINNERS_SHOWN = (
+    "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, is the outcome of votes"
+)
 
 
 def run(arguments: argparse.Namespace) -> int:
