@@ -237,7 +237,7 @@ def test_no_permission(tmp_path, monkeypatch):
         ("t.csv", "\nlabel,a\n", "line 1 is empty: a header with the names of the columns belongs there"),
         ("t.csv", "label,a\n", "there is a header but no row below it"),
         ("t.csv", "label\n1\n0\n", "there are no columns of scores"),
-        ("t.csv", "class,a\n1,2\n", "there is no column 'label' of labels, only 'class', 'a'"),
+        ("t.csv", "class,a\n1,2\n", "there is no column 'label' of labels, only 'class', 'a': --label-column names it"),
         ("t.csv", "class,case,a\nbad,TX-1,2\n", "there is no column 'label' of labels, only 'class', 'case', 'a': --label-column names it"),
         ("t.csv", "label;a;b\n1;2,5;3\n", "line 2, column 'a': '2,5' is not a number: write a point for the comma"),
         ("t.csv", "label,a,b,a\n1,2,3,4\n", "column 'a' is there more than once"),
@@ -290,6 +290,8 @@ def test_npz_without_the_arrays(tmp_path):
     [
         ({"negative_scores": np.ones((2, 4))},
          "`positive_scores` and `negative_scores` must have one column per detector, got 3 and 4 columns"),
+        ({"negative_scores": np.ones((0, 3))}, "`negative_scores` has no rows: positives and negatives are needed"),
+        ({"positive_scores": np.ones((0, 3))}, "`positive_scores` has no rows: positives and negatives are needed"),
         ({"negative_scores": np.ones(3)},
          "`negative_scores` must have two dimensions (windows, detectors), got shape (3,)"),
         ({"negative_scores": np.array([["a"] * 3])}, "`negative_scores` must hold numbers, got dtype <U1"),

@@ -59,7 +59,7 @@ def _read(
         names=names,
         labels=None if label is None else _text_column(table[header[label]]),
         labels_name=label_column,
-        without_labels=f"there is no column {label_column!r} of labels, only {listed(header)}",
+        without_labels=f"there is no column {label_column!r} of labels, only {listed(header)}: --label-column names it",
         groups=None if group is None else _text_column(table[header[group]]),
         ignored=[name for name in header if name not in set(wanted)],
         notes=note_ids(values, names) if columns is None else [],

@@ -276,6 +276,8 @@ def _assemble(raw: RawTable, positive_label: object, require_labels: bool, missi
     try:
         if raw.labels is None:
             raise InputError(raw.without_labels)
+        if require_labels and raw.without_kind:
+            raise InputError(raw.without_kind)
         labels = _binary_labels(np.asarray(raw.labels), raw, positive_label, require_labels)
     except InputError as error:
         if require_labels:
