@@ -283,6 +283,13 @@ def test_nonsense_gets_one_line(tmp_path, capsys, npz):
     assert fails(capsys, "apply", npz, npz, "-o", out) == f"{npz}: it is not JSON text"
 
 
+def test_a_column_of_groups_is_not_looked_for_in_arrays(tmp_path, npz, capsys):
+    assert fails(capsys, "calibrate", npz, "-o", tmp_path / "out", "--group-column", "user") == (
+        f"{npz}: an .npz file has no column 'user': its groups are the array `groups`, or `positive_groups` and "
+        "`negative_groups`"
+    )
+
+
 def test_apply_writes_what_identifies_a_row(tmp_path, npz, capsys):
     cal, new, out = tmp_path / "cal", tmp_path / "new.csv", tmp_path / "out.csv"
     assert main(["calibrate", str(npz), "-o", str(cal), "--quiet"]) == 0

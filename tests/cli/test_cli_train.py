@@ -397,6 +397,13 @@ def test_data_that_cannot_be_trained_on(tmp_path, capsys):
     write_image(tmp_path / "empty" / "a.png", np.zeros((40, 40, 3), dtype=np.uint8))
     assert main(["train", str(tmp_path / "empty"), "-o", str(tmp_path / "m")]) == 1
     assert capsys.readouterr().err == "eesvm: error: empty has no objects to learn from\n"
+    data = scenes("train", 8)
+    write_voc(replace(data, images=data.images[:1]), tmp_path / "bad")
+    (annotation,) = (tmp_path / "bad" / "Annotations").iterdir()
+    annotation.write_text(annotation.read_text().replace("<xmin>", "<xmin>far "))
+    assert main(["train", str(tmp_path / "bad"), "-o", str(tmp_path / "m")]) == 1
+    sentence = r"bad has no objects to learn from: `eesvm data info` lists \d+ problems, such as "
+    assert re.match(f"eesvm: error: {sentence}{re.escape(str(annotation))}:\\d+: object 1 ", capsys.readouterr().err)
     assert not (tmp_path / "m").exists()
 
 

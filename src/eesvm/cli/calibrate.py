@@ -52,6 +52,11 @@ def run(arguments: argparse.Namespace) -> int:
     _check_options(arguments)
     check_output_folder(arguments.output, arguments.overwrite)
     check_room(arguments.output)
+    if arguments.group_column is not None and arguments.scores.lower().endswith(".npz"):
+        raise InputError(
+            f"{arguments.scores}: an .npz file has no column {arguments.group_column!r}: its groups are the array "
+            "`groups`, or `positive_groups` and `negative_groups`"
+        )
     table = read_score_table(
         arguments.scores,
         label_column=arguments.label_column,
