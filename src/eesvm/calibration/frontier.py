@@ -67,7 +67,7 @@ class RecallFrontier:
     losses: NDArray[np.float64]  # (F,)
     lower_bounds: NDArray[np.float64]  # (F,)
     statuses: tuple[str, ...]  # (F,)
-    thresholds: FloatArray  # (F, E), +inf for a redundant exemplar
+    thresholds: FloatArray  # (F, E), +inf for a redundant detector
     n_left_out: NDArray[np.intp]  # (F,) positives that nobody covers
     seconds: NDArray[np.float64]  # (F,) spent on each floor, 0 where it needed no search of its own
     share_of_loss_owed_to_hardest: tuple[OwedLoss, ...]  # 0.1 %, 1 % and 5 %, those whose floor is not above all

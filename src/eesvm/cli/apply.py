@@ -1,6 +1,6 @@
 """`eesvm apply`: score new rows with a calibration that was saved.
 
-In: a calibration and a score table. Out: a csv file with one line per row: score, decision, winning exemplar, margin.
+In: a calibration and a score table. Out: a csv file with one line per row: score, decision, winning detector, margin.
 """
 
 from __future__ import annotations

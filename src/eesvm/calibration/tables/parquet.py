@@ -25,7 +25,7 @@ def read_parquet(
     exclude: Sequence[str] = (),
     missing: str = "refuse",
 ) -> RawTable:
-    """A parquet file with one numeric column per exemplar; only the columns that matter are read."""
+    """A parquet file with one numeric column per detector; only the columns that matter are read."""
     try:
         import pyarrow
         import pyarrow.parquet
