@@ -230,7 +230,8 @@ def _shrinkage_text(calibration: Mapping[str, Any], classes: Sequence[Mapping[st
     changes = [f"Since then few exemplars came, went or met hard negatives: {enumeration(since)}.", ""] if since else []
     return [
         "Detections are scored by exemplars on a scale that they share; of its own scale an exemplar keeps as much as "
-        "images left out support. Average precision there, by cross-validation over images:",
+        "images left out support. Average precision there, by cross-validation over images; exemplars have learned "
+        "from these images, too, so compare the columns with each other: all figures are lower on new images.",
         "",
         markdown_table(["class", "own share", "AP, raw scores", "AP, as chosen", "recall of thresholds"], rows),
         "",
@@ -263,7 +264,8 @@ def _suggestion_text(classes: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     return [
         "Detections are worth showing from these scores on (`eesvm detect --score auto`): there F1 is best in training "
-        "images, each without the exemplars of its own objects. New images will do somewhat worse.",
+        "images, each without the exemplars of its own objects. What all exemplars share has learned from these "
+        "images, so precision and recall are lower on new ones, and much lower where training images are few.",
         "",
         markdown_table(["class", "score", "precision", "recall"], rows),
         "",

@@ -3,7 +3,7 @@
 In: a class of a model with the windows that are kept of its training images. Out: `SuggestedScore`: the score with the
 best F1, or the lowest one with a precision that is asked for, and what precision and recall detections have there.
 Images are detected in as if they were new: exemplars of an image do not score in it. What is shared by all exemplars
-(the single SVM, the calibrator) has seen the image, so new photographs will do somewhat worse.
+(the single SVM, the calibrator) has seen the image, so new photographs will do worse.
 """
 
 from __future__ import annotations

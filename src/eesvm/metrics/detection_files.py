@@ -46,7 +46,7 @@ VOC_PREFIX = "comp3_det_test"
 CSV_COLUMNS = ("image_id", "class", "score", "x1", "y1", "x2", "y2", "exemplar")
 
 _VOC_NAME = re.compile(r"(comp\d+_det_[^_]+)_(.+)\.txt")
-_IN_FOLDER = ("detections.csv", "detections.json", "voc")  # what `eesvm detect` writes, the first one there is read
+IN_FOLDER = ("detections.csv", "detections.json", "voc")  # what `eesvm detect` writes, the first one there is read
 _LARGEST = 1e9  # of a coordinate, as in `boxes`
 _LARGEST_EXEMPLAR = 2**53
 _ROUNDING = 1e-6  # pixels by which an empty box may have become negative on its way through a file
@@ -104,10 +104,10 @@ def locate_detections(path: PathLike) -> Path:
         raise InputError(f"{path} does not exist")
     if not place.is_dir() or any(_VOC_NAME.fullmatch(entry.name) for entry in place.iterdir()):
         return place
-    for name in _IN_FOLDER:
+    for name in IN_FOLDER:
         if (place / name).exists():
             return place / name
-    wanted = f"{VOC_PREFIX}_CLASS.txt, {', '.join(_IN_FOLDER)}"
+    wanted = f"{VOC_PREFIX}_CLASS.txt, {', '.join(IN_FOLDER)}"
     raise InputError(f"{path} has no files of detections: looked for {wanted}")
 
 

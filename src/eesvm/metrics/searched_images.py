@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eesvm._support.files import write_csv
+from eesvm.metrics.detection_files import IN_FOLDER
 from eesvm.structures import Detections
 
 PathLike = str | os.PathLike[str]
@@ -51,7 +52,10 @@ def read_search(detections: PathLike) -> Search | None:
     ----------
     detections : the file, or folder of VOC text files, that `locate_detections` found.
     """
-    path = Path(detections).parent / SEARCH_NAME
+    place = Path(detections)
+    if place.name not in IN_FOLDER:
+        return None  # a file of its own, which what lies beside it may say nothing about
+    path = place.parent / SEARCH_NAME
     try:
         with open(path, encoding="utf-8", newline="") as handle:
             header, *rows = csv.reader(handle, strict=True)

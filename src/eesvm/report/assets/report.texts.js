@@ -19,7 +19,7 @@ const TEXTS = {
     "or nothing at all (background).",
   level:
     "The marks on the curves are at this score. To begin with it is the one with the best F1 in these very images, summed " +
-    "over classes: on new ones it will do somewhat worse.",
+    "over classes: on new ones it will do worse.",
   search: (isAcross) =>
     "The joint calibration gives every exemplar a threshold so that every positive training window (or the share that " +
     `was asked for) is accepted${isAcross ? " by an exemplar of another image" : ""}, and as few negative ones as ` +
