@@ -20,7 +20,7 @@ import eesvm.__main__
 from eesvm import JointCalibrator, __version__, load_calibration
 from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.score_table import ScoreTable, read_score_table, write_score_table
-from eesvm.cli import _parser, main
+from eesvm.cli import _parser, calibrate, main
 from eesvm.cli.console import Screen
 from eesvm.datasets import FORMATS
 
@@ -524,6 +524,22 @@ def test_what_a_search_has_found_is_not_lost_on_a_full_disk(tmp_path, npz, capsy
     assert [float(line.split(",")[1]) for line in lines] == thresholds
     assert error.splitlines()[-1] == f"eesvm: error: {tmp_path / 'none'}: No space left on device"
     assert not (tmp_path / "none").exists()
+
+
+def test_what_a_search_has_found_is_not_lost_in_a_folder_made_meanwhile(tmp_path, npz, capsys, monkeypatch):
+    real, out = calibrate.write_calibration, tmp_path / "out"
+
+    def write(*arguments):
+        out.mkdir()
+        real(*arguments)
+
+    monkeypatch.setattr("eesvm.cli.calibrate.write_calibration", write)
+    assert main(["calibrate", str(npz), "-o", str(out)]) == 1
+    text, error = capsys.readouterr()
+    assert text.startswith("the thresholds, which cannot be written:\n")
+    assert error.splitlines()[-1] == (
+        f"eesvm: error: {out} already exists: choose another folder or allow overwriting it (--overwrite)"
+    )
 
 
 def test_memory_and_interrupts(tmp_path, npz, capsys, monkeypatch):

@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
             if comparison is not None:
                 write_comparison(folder, comparison)
             names = sorted(entry.name for entry in folder.iterdir())
-    except OSError as error:
+    except (OSError, InputError) as error:  # a full disk, or a folder that somebody has made meanwhile
         _rescue(table, calibrator, arguments, error, screen)
         raise
     for note in table.notes:
@@ -128,21 +128,27 @@ def _note_target(table: ScoreTable, held_out: HeldOut, arguments: argparse.Names
 
 
 def _rescue(
-    table: ScoreTable, calibrator: JointCalibrator, arguments: argparse.Namespace, error: OSError, screen: Screen
+    table: ScoreTable, calibrator: JointCalibrator, arguments: argparse.Namespace, error: Exception, screen: Screen
 ) -> None:
     """Save what a long search has found where not all of it can be written: the smallest file, else lines of text."""
+    if isinstance(error, OSError) and _is_saved(calibrator, arguments):
+        raise InputError(
+            f"{arguments.output}: {error.strerror or error}: calibration.json is saved, with which `eesvm apply` "
+            "works, and nothing else"
+        ) from None
+    screen.say("the thresholds, which cannot be written:")
+    for name, threshold in zip(table.names, calibrator.thresholds_.tolist(), strict=True):
+        screen.say(f"{name},{threshold!r}")
+
+
+def _is_saved(calibrator: JointCalibrator, arguments: argparse.Namespace) -> bool:
+    """Whether the calibration alone could be written."""
     try:
         with atomic_folder(arguments.output, arguments.overwrite) as folder:
             save_calibration(folder / "calibration.json", calibrator)
     except (OSError, InputError):
-        screen.say("the thresholds, which cannot be written:")
-        for name, threshold in zip(table.names, calibrator.thresholds_.tolist(), strict=True):
-            screen.say(f"{name},{threshold!r}")
-        return
-    raise InputError(
-        f"{arguments.output}: {error.strerror or error}: calibration.json is saved, with which `eesvm apply` works, "
-        "and nothing else"
-    ) from None
+        return False
+    return True
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
