@@ -17,7 +17,7 @@ import pytest
 
 from eesvm import CalibrationProblem, ExemplarDetector, InputError, solve
 from eesvm.cli import detect, main
-from eesvm.cli.train import how_to_go_on
+from eesvm.cli.train import _listed, how_to_go_on
 from eesvm.datasets import write_coco, write_voc
 from eesvm.datasets.scenes import make_scenes
 from eesvm.images import write_image
@@ -576,6 +576,12 @@ def test_help_has_an_example(capsys):
         with pytest.raises(SystemExit):
             main([verb, "--help"])
         assert f"  eesvm {verb} " in capsys.readouterr().out
+
+
+def test_of_many_changes_a_few_are_named():
+    changes = [f"option {k} is 1, not 0" for k in range(7)]
+    assert _listed(changes[:2]) == "option 0 is 1, not 0; option 1 is 1, not 0"
+    assert _listed(changes).endswith("; option 4 is 1, not 0; and 2 more, see model.json")
 
 
 def test_a_limit_that_ends_a_search_is_said_with_the_option_that_helps():

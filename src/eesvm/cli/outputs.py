@@ -83,15 +83,18 @@ def report_result(calibrator: JointCalibrator, problem: CalibrationProblem, scre
     """Print the answer, its evidence, and what is worth knowing about the columns."""
     result = calibrator.result_
     facts = result_facts(result, problem.n_negatives)
-    if calibrator.target_recall is not None:
+    is_for_new_rows = hasattr(calibrator, "pooled_")  # not where it was interrupted before
+    if is_for_new_rows and calibrator.target_recall is not None:
         facts = _facts_for_new_rows(facts, calibrator.target_recall, result)
     if result.goal is not None:
         facts.append(("precision", percent(problem.precision(result.thresholds))))
     if problem.detector_cost.any():
         cost = float(problem.detector_cost[problem.in_use(result.thresholds)].sum())
         facts.append(("detectors in use", f"cost {amount(cost)} of the loss"))
-    if hasattr(calibrator, "pooled_"):
+    if is_for_new_rows:
         facts.append(("thresholds", _pooled_text(calibrator.pooled_)))
+    elif calibrator.target_recall is not None:
+        facts.append(("asked for", f"a recall of {percent(calibrator.target_recall)} on new rows"))
     screen.facts(facts)
     for note in problem.notes(getattr(calibrator, "exemplar_names_", None)):
         screen.note(note)

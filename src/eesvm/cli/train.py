@@ -11,6 +11,7 @@ import argparse
 import math
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from eesvm._support.amounts import amount, counted, duration, percent
@@ -39,6 +40,8 @@ from eesvm.detector.class_training import has_few_negatives
 from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.options import DetectorOptions
 from eesvm.structures import Dataset
+
+_SHOWN = 5  # changes that are named where a model is replaced
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -152,11 +155,17 @@ def _report(
     report_problems([*dataset.problems, *detector.problems_], screen)
     screen.say()
     if detector.changed_ and detector.replaced_:
-        screen.note(f"the model that {arguments.output} held is replaced: {', '.join(detector.replaced_)}")
+        screen.note(f"the model that {arguments.output} held is replaced: {_listed(detector.replaced_)}")
     if detector.changed_:
         screen.say(f"written to {arguments.output}: see MODEL.md in it, then `eesvm detect {arguments.output} IMAGES`")
     else:
         screen.say(f"{arguments.output} is up to date: there was nothing to do")
+
+
+def _listed(changes: Sequence[str]) -> str:
+    """The first few of them; another preset changes many options."""
+    more = len(changes) - _SHOWN
+    return "; ".join([*changes[:_SHOWN], f"and {more} more, see model.json"] if more > 0 else changes)
 
 
 def how_to_go_on(class_name: str, result: CalibrationResult) -> str:
