@@ -472,7 +472,7 @@ def test_a_result_that_holds():
         ({"thresholds": np.array([np.inf, 2.5]), "loss": 1.0}, ["the thresholds have a recall of 0.5, below the floor of 1"]),
         ({"thresholds": np.array([-np.inf, 2.5]), "loss": 4.0}, ["a loss of 4 is given as optimal, but 2 is proven"]),
         ({"thresholds": np.array([1.0])}, ["`thresholds` must have shape (2,), got (1,)"]),
-        ({"thresholds": np.array([1.0, np.nan])}, ["`thresholds` must be numbers; +inf switches an exemplar off, NaN means nothing"]),
+        ({"thresholds": np.array([1.0, np.nan])}, ["`thresholds` must be numbers; +inf switches a detector off, NaN means nothing"]),
         ({"min_recall": 0.9}, [
             "the certificate proves nothing: it is for a recall of 1.0, not of 0.9",
             "the lower bound is given as 2, but 0 is proven", "a loss of 2 is given as optimal, but 0 is proven"]),

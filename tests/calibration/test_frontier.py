@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 import signal
 from dataclasses import replace
 
@@ -284,4 +285,11 @@ def test_the_command_writes_the_frontier_and_says_what_is_owed(tmp_path, capsys,
     for owed, share in zip(frontier.share_of_loss_owed_to_hardest, ("0.1 %", "1 %", "5 %"), strict=True):
         line = next(line for line in text.splitlines() if line.startswith(f"{share} of the positives"))
         assert line.split()[-2:] == [f"{100 * owed.owed:.1f}", "%"]
+    shown = text.split("what recall floors cost on these rows:\n")[1].split("\n\n")[0].splitlines()
+    assert shown[0].split("  ")[0] == "recall floor"
+    for line, row in zip(shown[1:], frontier.table(), strict=True):
+        floor = f"{100 * row['floor']:g} %"
+        loss, bound = (f"{row[name]:,.0f}" for name in ("loss", "lower_bound"))
+        assert re.split(r" {2,}", line.strip())[:4] == [floor, f"{row['n_left_out']:,}", loss, bound]
+        assert line.rstrip().endswith(row["status"])
     assert "recall_frontier.csv, recall_frontier.png" in text

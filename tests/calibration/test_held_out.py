@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from eesvm import CalibrationProblem, InputError, JointCalibrator, load_calibration, save_calibration, solve, verify
+from eesvm._support.amounts import percent
 from eesvm.calibration.held_out import (
     cross_validate,
     make_folds,
@@ -298,7 +299,7 @@ def test_votes_and_wanted_recall_are_kept(tmp_path):
     for changes, sentence in (
         ({"votes": None}, "`votes` must be a list of 2 lists of thresholds"),
         ({"votes": [[1.0] * 4, [1.0] * 3]}, "`votes` must hold lists of 4 thresholds"),
-        ({"votes": [[1.0] * 4, ["x"] * 4]}, '`votes[1]` must hold finite numbers, "-inf", and null for redundant exemplars'),
+        ({"votes": [[1.0] * 4, ["x"] * 4]}, '`votes[1]` must hold finite numbers, "-inf", and null for redundant detectors'),
         ({"new_rows": {}}, "`new_rows` must hold target_recall, n_folds, n_bootstraps"),
         ({"new_rows": content["new_rows"] | {"n_folds": 1}}, "`new_rows.n_folds` must be a whole number >= 2, got 1"),
         ({"new_rows": content["new_rows"] | {"target_recall": 2}}, "`new_rows.target_recall` must be null or a number > 0 and <= 1, got 2"),
@@ -480,7 +481,18 @@ def test_the_command_says_what_to_expect(tmp_path, capsys):
     assert not (tmp_path / "out" / "held_out.json").exists()
     assert main([*call, "--target-recall", "0.9", "--verify"]) == 0
     text = capsys.readouterr().out
-    assert "wanted of new rows   recall 90 %" in text
+    facts = [line.split("  ", 2) for line in text.split("\n\n")[0].splitlines()]
+    values = {name: value.strip() for _, name, value in facts}
+    assert values["asked for"] == "a recall of 90 % on new rows"
+    result = load_calibration(tmp_path / "out").result_
+    assert values["loss"] == (
+        f"{result.loss:,.0f} (weight of the accepted negatives), with recall {percent(result.recall)} here"
+    )
+    assert values["status"] == "chosen for new rows, so not the best on these"
+    assert values["for comparison"] == (
+        f"for a recall of 90 % of these rows alone no thresholds have a loss below {result.lower_bound:,.0f}"
+    )
+    assert not {"lower bound", "gap", "recall"} & set(values)  # they are about the best thresholds of these rows
     assert "interrupted" not in text
     assert main(["verify", str(tmp_path / "s.npz"), str(tmp_path / "out")]) == 0
 

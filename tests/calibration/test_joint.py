@@ -243,10 +243,10 @@ def test_a_second_fit_forgets_the_first():
 @pytest.mark.parametrize(
     ("exemplar_groups", "groups", "message"),
     [
-        (None, np.zeros(175), "`groups` is given but `exemplar_groups` is not: the image of each exemplar is missing"),
+        (None, np.zeros(175), "`groups` is given but `exemplar_groups` is not: the image of each detector is missing"),
         (np.zeros(5), None, "`exemplar_groups` is given but `groups` is not: `fit` needs the image of each window"),
         (np.zeros(5), np.zeros(9), "`groups` must have one group per window, shape (175,), got shape (9,)"),
-        (np.zeros(4), np.zeros(175), "`exemplar_groups` must have one group per exemplar, shape (5,), got shape (4,)"),
+        (np.zeros(4), np.zeros(175), "`exemplar_groups` must have one group per detector, shape (5,), got shape (4,)"),
         (
             np.zeros(5, dtype=np.int64),
             np.full(175, "0"),
@@ -274,7 +274,7 @@ def test_images_must_fit_together(exemplar_groups, groups, message):
         ({"upper_thresholds": np.zeros(4)}, "`upper_thresholds` must have shape (5,), got (4,)"),
         (
             {"lower_thresholds": np.ones(5), "upper_thresholds": np.zeros(5)},
-            "`lower_thresholds` must be <= `upper_thresholds`, got 1 and 0 for exemplar 0",
+            "`lower_thresholds` must be <= `upper_thresholds`, got 1 and 0 for detector 0",
         ),
     ],
 )

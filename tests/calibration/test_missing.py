@@ -167,8 +167,8 @@ def test_columns_and_rows_without_any_score():
     assert result.loss == 0
     assert result.thresholds[1] == np.inf
     assert problem.notes() == [
-        "Column 2 is constant: such an exemplar can accept everything or nothing.",
-        "Column 1 is without any score: such an exemplar accepts nothing.",
+        "Column 2 is constant: such a detector can accept everything or nothing.",
+        "Column 1 is without any score: such a detector accepts nothing.",
     ]
     nothing = CalibrationProblem(np.full((3, 2), NAN), np.full((2, 2), NAN), **NOT_FIRED)
     with pytest.raises(InputError, match=r"^positives 0, 1, 2 have no score at all, so no thresholds cover them: "):
@@ -429,6 +429,5 @@ def test_the_command_names_columns_without_scores(tmp_path, capsys):
     scores.write_text("label,spam,bot,b2\n1,3,,\n0,1,,\n1,2,,\n0,0,,\n")
     assert main(["calibrate", str(scores), "-o", str(tmp_path / "out"), "--missing", "not-fired"]) == 0
     assert (
-        "note: Columns 'bot', 'b2' are without any score: such an exemplar accepts nothing.\n"
-        in capsys.readouterr().out
+        "note: Columns 'bot', 'b2' are without any score: such a detector accepts nothing.\n" in capsys.readouterr().out
     )

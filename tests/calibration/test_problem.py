@@ -148,11 +148,11 @@ def test_fortran_order_and_slices_give_the_same_answer():
 def test_one_exemplar_constant_and_repeated_columns_work_and_are_noted():
     one = CalibrationProblem([[1.0], [0.5]], [[0.8], [0.0]])
     assert solve(one).loss == 1
-    assert one.notes() == ["There is one exemplar only: its threshold sits just under its lowest positive."]
+    assert one.notes() == ["There is one detector only: its threshold sits just under its lowest positive."]
     table = np.array([[1.0, 3.0, 1.0], [0.0, 3.0, 0.0]])
     problem = CalibrationProblem(table, table - [[0.5, 0.0, 0.5]])
     assert problem.notes() == [
-        "Column 1 is constant: such an exemplar can accept everything or nothing.",
+        "Column 1 is constant: such a detector can accept everything or nothing.",
         "Column 2 is the same as an earlier column: one of each would do.",
     ]
     assert solve(problem).loss == 1
@@ -163,12 +163,12 @@ def test_one_exemplar_constant_and_repeated_columns_work_and_are_noted():
     [
         (
             (np.zeros((2, 3)), np.zeros((2, 4))),
-            "`positive_scores` and `negative_scores` must have one column per exemplar, got 3 and 4 columns",
+            "`positive_scores` and `negative_scores` must have one column per detector, got 3 and 4 columns",
         ),
         ((np.zeros((0, 3)), np.zeros((2, 3))), "`positive_scores` has no rows: without a positive window there is nothing to cover"),
         ((np.zeros((2, 3)), np.zeros((0, 3))), "`negative_scores` has no rows: without a negative window every threshold is perfect"),
-        ((np.zeros((2, 0)), np.zeros((2, 0))), "`positive_scores` has 0 columns: there is no exemplar to calibrate"),
-        ((np.zeros(3), np.zeros((2, 3))), "`positive_scores` must have two dimensions (windows, exemplars), got shape (3,)"),
+        ((np.zeros((2, 0)), np.zeros((2, 0))), "`positive_scores` has 0 columns: there is no detector to calibrate"),
+        ((np.zeros(3), np.zeros((2, 3))), "`positive_scores` must have two dimensions (windows, detectors), got shape (3,)"),
         (([[1, 2], [3]], np.zeros((2, 2))), "`positive_scores` must be a table of numbers, got rows of different lengths"),
         (([["a", "b"]], np.zeros((2, 2))), "`positive_scores` must hold numbers, got dtype <U1"),
         (([[True, False]], np.zeros((2, 2))), "`positive_scores` must hold numbers, got dtype bool"),
@@ -187,10 +187,10 @@ def test_one_exemplar_constant_and_repeated_columns_work_and_are_noted():
         ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, None, [0, 0]), "`lower_thresholds` must have shape (1,), got (2,)"),
         ((np.zeros((2, 2)), np.zeros((2, 2)), None, None, None, [0, [1, 2]]), "`lower_thresholds` must have shape (2,), got a ragged list"),
         ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, None, None, 3.0), "`upper_thresholds` must have shape (1,), got ()"),
-        ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, None, None, [math.nan]), "`upper_thresholds` must be numbers; +inf switches an exemplar off, NaN means nothing"),
-        ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, None, [None]), "`lower_thresholds` must be numbers; +inf switches an exemplar off, NaN means nothing"),
-        ((np.zeros((2, 2)), np.zeros((2, 2)), None, None, None, [0, 2], [0, 1.5]), "`lower_thresholds` must be <= `upper_thresholds`, got 2 and 1.5 for exemplar 1"),
-        ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, None, [math.inf], [0]), "`lower_thresholds` must be <= `upper_thresholds`, got inf and 0 for exemplar 0"),
+        ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, None, None, [math.nan]), "`upper_thresholds` must be numbers; +inf switches a detector off, NaN means nothing"),
+        ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, None, [None]), "`lower_thresholds` must be numbers; +inf switches a detector off, NaN means nothing"),
+        ((np.zeros((2, 2)), np.zeros((2, 2)), None, None, None, [0, 2], [0, 1.5]), "`lower_thresholds` must be <= `upper_thresholds`, got 2 and 1.5 for detector 1"),
+        ((np.zeros((2, 1)), np.zeros((2, 1)), None, None, None, [math.inf], [0]), "`lower_thresholds` must be <= `upper_thresholds`, got inf and 0 for detector 0"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_sentence(arguments, sentence):
@@ -205,7 +205,7 @@ def test_bounds_are_kept_in_the_dtype_of_the_scores():
     assert free.lower_thresholds.dtype == free.upper_thresholds.dtype == np.float32
     bounded = CalibrationProblem([[0, 0]], [[0, 0]], lower_thresholds=[1, -np.inf], upper_thresholds=[2, 2])
     assert bounded.lower_thresholds.dtype == bounded.upper_thresholds.dtype == np.float64
-    assert repr(bounded) == "CalibrationProblem(2 exemplars, 1 positives, 1 negatives, bounded thresholds)"
+    assert repr(bounded) == "CalibrationProblem(2 detectors, 1 positives, 1 negatives, bounded thresholds)"
 
 
 def test_feasible_thresholds_keep_their_bounds():
@@ -274,7 +274,7 @@ def test_wrong_thresholds_are_refused():
     problem = CalibrationProblem([[1.0, 2.0]], [[0.0, 0.0]])
     with pytest.raises(InputError, match=r"^`thresholds` must have shape \(2,\), got \(3,\)$"):
         problem.loss([0, 0, 0])
-    with pytest.raises(InputError, match=r"^`thresholds` must be numbers; \+inf switches an exemplar off"):
+    with pytest.raises(InputError, match=r"^`thresholds` must be numbers; \+inf switches a detector off"):
         problem.is_feasible([0, math.nan])
 
 
@@ -282,7 +282,7 @@ def test_a_recall_floor_is_not_missed_by_rounding():
     problem = CalibrationProblem(np.arange(20.0)[:, None], [[-1.0]])
     assert problem.is_feasible([0.5], min_recall=0.95)
     assert not problem.is_feasible([1.5], min_recall=0.95)
-    assert repr(problem) == "CalibrationProblem(1 exemplars, 20 positives, 1 negatives)"
+    assert repr(problem) == "CalibrationProblem(1 detectors, 20 positives, 1 negatives)"
 
 
 def test_masked_scores_are_refused_and_matrices_are_tables():

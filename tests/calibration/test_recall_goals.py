@@ -470,8 +470,8 @@ def test_claims_that_do_not_hold():
     assert without.problems[0].endswith("but there is no certificate to prove it")
     assert verify(problem, replace(result, max_loss=-1.0)).problems == ["`max_loss` must be >= 0, got -1.0"]
     few = solve(problem, max_loss=5, max_detectors=2, n_jobs=1)
-    assert verify(problem, replace(few, max_detectors=1)).problems[0] == "2 exemplars are in use, more than 1"
-    assert "it sets a price on exemplars in use, but their number is not limited" in str(
+    assert verify(problem, replace(few, max_detectors=1)).problems[0] == "2 detectors are in use, more than 1"
+    assert "it sets a price on detectors in use, but their number is not limited" in str(
         verify(problem, replace(few, max_detectors=None)).problems
     )
 
@@ -568,12 +568,12 @@ def test_costs_are_negatives_of_their_own():
         ({"max_detectors": 2, "method": "algorithm1"}, "`max_detectors` needs method='exact', got 'algorithm1'"),
         ({"max_detectors": 0}, "`max_detectors` must be >= 1, got 0"),
         ({"max_detectors": 1.5}, "`max_detectors` must be an integer, got 1.5"),
-        ({"max_detectors": 7}, "`max_detectors` must be <= 2, the number of exemplars, got 7"),
+        ({"max_detectors": 7}, "`max_detectors` must be <= 2, the number of detectors, got 7"),
         ({"max_loss": 0.0}, "no thresholds accept a positive at a loss of 0 at most: the cheapest positive needs 1"),
         ({"min_precision": 0.9},
-         "no thresholds accept a positive at a precision of 0.9 at least: single exemplars reach 0.6667"),
+         "no thresholds accept a positive at a precision of 0.9 at least: single detectors reach 0.6667"),
         ({"max_detectors": 1},
-         "no single exemplar reaches a recall of 1: the most is 0.666666; raise `max_detectors` or lower `min_recall`"),
+         "no single detector reaches a recall of 1: the most is 0.666666; raise `max_detectors` or lower `min_recall`"),
     ],
 )  # fmt: skip
 def test_bad_input_gets_one_sentence(options, sentence):
@@ -668,7 +668,7 @@ def test_old_certificates_are_read(tmp_path):
         (["--min-precision", "0.9"], "the most recall with a precision of 0.9 at least"),
         (["--max-loss", "60", "--compare"], "counted at the recall of the joint thresholds"),
         (["--max-loss", "10", "--compare"], "the most recall with a loss of 10 at most"),
-        (["--max-detectors", "3", "--min-recall", "0.5"], "3 exemplars may be in use"),
+        (["--max-detectors", "3", "--min-recall", "0.5"], "3 detectors may be in use"),
         (["--detector-cost", "3"], "of the loss"),
     ],
     ids=str,

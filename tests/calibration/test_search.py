@@ -322,7 +322,7 @@ def test_bounds_on_thresholds_by_hand():
     assert best(upper_thresholds=[-inf, inf]) == (3, [-inf, -0.5])
     locked = CalibrationProblem(positives, negatives, lower_thresholds=[inf, inf], upper_thresholds=[inf, inf])
     sentence = (
-        "2 positives, the first is 0, cannot be covered, because `lower_thresholds` bars every exemplar: "
+        "2 positives, the first is 0, cannot be covered, because `lower_thresholds` bars every detector: "
         "lower a threshold or `min_recall`, now 1"
     )
     with pytest.raises(InputError, match=f"^{sentence}$"):
@@ -331,7 +331,7 @@ def test_bounds_on_thresholds_by_hand():
         positives, negatives, forbidden=[[False, True], [False, False]], lower_thresholds=[5, -inf]
     )
     sentence = (
-        "positive 0 cannot be covered, because `forbidden` and `lower_thresholds` bar every exemplar: "
+        "positive 0 cannot be covered, because `forbidden` and `lower_thresholds` bar every detector: "
         "allow a pair, lower a threshold or `min_recall`, now 1"
     )
     with pytest.raises(InputError, match=f"^{sentence}$"):
@@ -366,7 +366,7 @@ def test_a_fixed_loss_of_uneven_weights_gives_rounding_away():
 
 def test_old_thresholds_start_a_problem_with_other_exemplars_and_windows():
     problem = random_problem(5, 200, 2000, 20)
-    names = [f"exemplar {j}" for j in range(20)]
+    names = [f"detector {j}" for j in range(20)]
     good = solve(problem, method="algorithm1", node_limit=100_000)
     old = dict(zip(names[:15], good.thresholds[:15], strict=True))  # five were not there before
     start = [old.get(name, np.inf) for name in names]
@@ -517,7 +517,7 @@ def test_a_positive_that_nobody_may_cover_is_named_or_left_out():
     forbidden = np.zeros((20, 5), dtype=bool)
     forbidden[7] = True
     problem = random_problem(8, 20, 100, 5, forbidden=forbidden)
-    sentence = "positive 7 cannot be covered, because `forbidden` bars every exemplar: allow a pair or lower `min_recall`, now 1"
+    sentence = "positive 7 cannot be covered, because `forbidden` bars every detector: allow a pair or lower `min_recall`, now 1"
     with pytest.raises(InputError, match=f"^{sentence}$"):
         solve(problem)
     result = solve(problem, min_recall=0.95)
@@ -540,7 +540,7 @@ def test_a_positive_that_nobody_may_cover_is_named_or_left_out():
         ({"observations": (1, 5)}, r"`observations` must be some of 1, 2, 3 and 4, got \(1, 5\)"),
         ({"observations": None}, "`observations` must be some of 1, 2, 3 and 4, got None"),
         ({"start": np.zeros(3)}, r"`start` must have shape \(5,\), got \(3,\)"),
-        ({"start": np.full(5, np.nan)}, r"`start` must be numbers; \+inf switches an exemplar off, NaN means nothing"),
+        ({"start": np.full(5, np.nan)}, r"`start` must be numbers; \+inf switches a detector off, NaN means nothing"),
         ({"start": np.zeros(5), "method": "greedy"}, "`start` has no use with method='greedy'"),
         ({"n_jobs": 0}, "`n_jobs` must be >= 1, got 0"),
     ],

@@ -202,13 +202,13 @@ def bad_training_input():
         (S, np.where(y, np.nan, 0.0), "`y` holds 24 values that are NaN or infinite, the first at index 0"),
         (S, np.array([None, *y[1:]], dtype=object), "`y` must hold two labels that can be compared with each other"),
         (S, None, "{name} requires y to be passed, but the target y is None"),
-        (S[:, :0], y, "`S` has 0 feature(s) (shape=(120, 0)) while a minimum of 1 is required, a column per exemplar"),
+        (S[:, :0], y, "`S` has 0 feature(s) (shape=(120, 0)) while a minimum of 1 is required, a column per detector"),
         (S[:0], y[:0], "`S` has 0 sample(s) (shape=(0, 4)) while a minimum of 1 is required, a row per window"),
-        (S[:, :, None], y, "`S` must have two dimensions (windows, exemplars), got shape (120, 4, 1)"),
+        (S[:, :, None], y, "`S` must have two dimensions (windows, detectors), got shape (120, 4, 1)"),
         (
             S[0],
             y,
-            "`S` must have two dimensions (windows, exemplars), got shape (4,): "
+            "`S` must have two dimensions (windows, detectors), got shape (4,): "
             "Reshape your data by `reshape(1, -1)` if it is one window",
         ),
         (sparse.csr_array(S), y, "`S` must be a dense table, got a sparse one: call its `toarray()` first"),

@@ -22,11 +22,11 @@ def read(tmp_path, text, names=NAMES):
     return read_bounds(path, names)
 
 
-def test_lines_name_an_exemplar_and_its_bounds(tmp_path):
-    lower, upper = read(tmp_path, "exemplar,lower,upper\nb b,-1.5,2e3\n\nü,,0\n0,inf,\n")
+def test_lines_name_a_detector_and_its_bounds(tmp_path):
+    lower, upper = read(tmp_path, "detector,lower,upper\nb b,-1.5,2e3\n\nü,,0\n0,inf,\n")
     assert lower.tolist() == [np.inf, -1.5, -np.inf, -np.inf]
     assert upper.tolist() == [np.inf, 2000, np.inf, 0]
-    # A name comes before an index: "1" is the third exemplar.
+    # A name comes before an index: "1" is the third detector. The column may be called as in thresholds.csv, too.
     assert read(tmp_path, "exemplar,lower,upper\n1,7,7\n")[0].tolist() == [-np.inf, -np.inf, 7, -np.inf]
 
 
@@ -34,7 +34,7 @@ def test_spreadsheets_of_all_countries(tmp_path):
     expected = read(tmp_path, "exemplar,lower,upper\na,1,2\n")
     for text in (
         "\ufeffupper;exemplar;lower\r\n2;a;1\r\n",
-        'exemplar , "lower", upper\n"a", 1 , 2\n,,\n',
+        'detector , "lower", upper\n"a", 1 , 2\n,,\n',
         "exemplar\tlower\tupper\na\t1\t2",
     ):
         np.testing.assert_array_equal(read(tmp_path, text), expected)
@@ -44,19 +44,19 @@ def test_spreadsheets_of_all_countries(tmp_path):
     ("text", "sentence"),
     [
         ("", "the file is empty"),
-        ("\n", "line 1 must name the columns 'exemplar', 'lower', 'upper', got nothing"),
-        ("a,1,2\n", "line 1 must name the columns 'exemplar', 'lower', 'upper', got 'a', '1', '2'"),
-        ("exemplar,lower\n", "line 1 must name the columns 'exemplar', 'lower', 'upper', got 'exemplar', 'lower'"),
+        ("\n", "line 1 must name the columns 'detector', 'lower', 'upper', got nothing"),
+        ("a,1,2\n", "line 1 must name the columns 'detector', 'lower', 'upper', got 'a', '1', '2'"),
+        ("exemplar,lower\n", "line 1 must name the columns 'detector', 'lower', 'upper', got 'exemplar', 'lower'"),
         ("exemplar,lower,upper\na,1\n", "line 2 has 2 cells where the header has 3"),
         ("exemplar,lower,upper\n\nc,1,2\n",
-         "line 3: there is no exemplar 'c'; the table has 'a', 'b b', '1', 'ü', or by index 0 to 3"),
+         "line 3: there is no detector 'c'; the table has 'a', 'b b', '1', 'ü', or by index 0 to 3"),
         ("exemplar,lower,upper\n4,1,2\n",
-         "line 2: there is no exemplar '4'; the table has 'a', 'b b', '1', 'ü', or by index 0 to 3"),
+         "line 2: there is no detector '4'; the table has 'a', 'b b', '1', 'ü', or by index 0 to 3"),
         ("exemplar,lower,upper\n-1,1,2\n",
-         "line 2: there is no exemplar '-1'; the table has 'a', 'b b', '1', 'ü', or by index 0 to 3"),
+         "line 2: there is no detector '-1'; the table has 'a', 'b b', '1', 'ü', or by index 0 to 3"),
         ("exemplar,lower,upper\n,1,2\n",
-         "line 2: there is no exemplar ''; the table has 'a', 'b b', '1', 'ü', or by index 0 to 3"),
-        ("exemplar,lower,upper\na,1,2\n0,,\n", "line 3: exemplar '0' has its bounds in line 2 already"),
+         "line 2: there is no detector ''; the table has 'a', 'b b', '1', 'ü', or by index 0 to 3"),
+        ("exemplar,lower,upper\na,1,2\n0,,\n", "line 3: detector '0' has its bounds in line 2 already"),
         ("exemplar,lower,upper\na,x,2\n", "line 2: column 'lower' must be a number, inf, -inf or empty, got 'x'"),
         ("exemplar,lower,upper\na,,nan\n", "line 2: column 'upper' must be a number, inf, -inf or empty, got 'nan'"),
         ("exemplar,lower,upper\na,,1_0\n", "line 2: column 'upper' must be a number, inf, -inf or empty, got '1_0'"),
@@ -158,7 +158,7 @@ def scores(tmp_path):
 
 def test_calibrate_locks_thresholds(tmp_path, scores, capsys):
     bounds = tmp_path / "bounds.csv"
-    bounds.write_text("exemplar,lower,upper\na,inf,\nb b,0.25,0.25\n")
+    bounds.write_text("detector,lower,upper\na,inf,\nb b,0.25,0.25\n")
     command = ["calibrate", scores, "--method", "algorithm1", "--bounds", bounds, "-o", tmp_path / "out", "--compare"]
     assert main(list(map(str, command))) == 0
     assert "note: bounds on thresholds are not part of the comparison" in capsys.readouterr().out
@@ -173,6 +173,6 @@ def test_calibrate_says_what_is_wrong_with_the_bounds(tmp_path, scores, capsys):
     bounds.write_text("exemplar,lower,upper\nnobody,1,2\n")
     assert main(["calibrate", str(scores), "-o", str(tmp_path / "out"), "--bounds", str(bounds)]) == 1
     assert capsys.readouterr().err.startswith(
-        f"eesvm: error: {bounds}: line 2: there is no exemplar 'nobody'; the table"
+        f"eesvm: error: {bounds}: line 2: there is no detector 'nobody'; the table"
     )
     assert not (tmp_path / "out").exists()

@@ -20,7 +20,7 @@ import eesvm.__main__
 from eesvm import JointCalibrator, __version__, load_calibration
 from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.score_table import ScoreTable, read_score_table, write_score_table
-from eesvm.cli import _parser, main
+from eesvm.cli import _parser, calibrate, main
 from eesvm.cli.console import Screen
 from eesvm.datasets import FORMATS
 
@@ -147,10 +147,13 @@ def test_compare(tmp_path, capsys):
         "affine",
     ):
         assert text.count(name) == 2
-    assert "note: 5 exemplars from held-out groups are not part of it" in text
+    assert "note: 5 detectors from held-out groups are not part of it" in text
+    verdict = r"Joint calibration [^(]* fewest false positives here: .* more \(95 % interval [−\d]+ to [−\d]+.*\)\.\n"
+    assert len(re.findall(verdict, text)) == text.count("\nHighest average precision here: ") == 2
     rows = read_csv(out / "comparison.csv")
     assert {row["variant"] for row in rows} == {"own image allowed", "across images"}
     assert (out / "comparison.md").read_text().count("| EE-SVM joint calibration |") == 2
+    assert (out / "comparison.md").read_text().count("**: Joint calibration ") == 2
     assert (out / "precision_recall.png").read_bytes().startswith(b"\x89PNG")
     assert main([*arguments, "--overwrite", "--test-size", "0.001"]) == 1
     assert "a test share of 0.001 leaves no positive row in the test part" in capsys.readouterr().err
@@ -269,7 +272,7 @@ def test_nonsense_gets_one_line(tmp_path, capsys, npz):
     bad.write_text("label,a,b\n1,2,3\n0,2,x\n")
     assert fails(capsys, "calibrate", bad, "-o", out) == f"{bad}: line 3, column 'b': 'x' is not a number"
     assert fails(capsys, "calibrate", npz, "-o", out, "--across-groups") == (
-        f"{npz}: coverage across groups needs `groups` for the windows and `exemplar_groups` for the exemplars, "
+        f"{npz}: coverage across groups needs `groups` for the windows and `exemplar_groups` for the detectors, "
         "both in one .npz file"
     )
     bad = tmp_path / "weights.npz"
@@ -278,6 +281,13 @@ def test_nonsense_gets_one_line(tmp_path, capsys, npz):
     assert not out.exists()
     assert fails(capsys, "apply", tmp_path, npz, "-o", out) == f"{tmp_path / 'calibration.json'}: there is no such file"
     assert fails(capsys, "apply", npz, npz, "-o", out) == f"{npz}: it is not JSON text"
+
+
+def test_a_column_of_groups_is_not_looked_for_in_arrays(tmp_path, npz, capsys):
+    assert fails(capsys, "calibrate", npz, "-o", tmp_path / "out", "--group-column", "user") == (
+        f"{npz}: an .npz file has no column 'user': its groups are the array `groups`, or `positive_groups` and "
+        "`negative_groups`"
+    )
 
 
 def test_apply_writes_what_identifies_a_row(tmp_path, npz, capsys):
@@ -434,7 +444,7 @@ def test_apply_without_names_counts_columns(tmp_path, capsys):
     assert main(["calibrate", str(tmp_path / "s.npz"), "-o", str(tmp_path / "cal"), "--quiet"]) == 0
     write_csv(tmp_path / "s.csv", table.exemplars(np.arange(5)))
     assert fails(capsys, "apply", tmp_path / "cal", tmp_path / "s.csv", "-o", "x.csv") == (
-        f"{tmp_path / 's.csv'}: there are 5 columns of scores, but the calibration has 6 exemplars"
+        f"{tmp_path / 's.csv'}: there are 5 columns of scores, but the calibration has 6 detectors"
     )
     write_csv(tmp_path / "s.csv", table)
     assert main(["apply", str(tmp_path / "cal"), str(tmp_path / "s.csv"), "-o", "-"]) == 0
@@ -478,6 +488,58 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, npz, capsys, monke
     out = tmp_path / "out"
     assert fails(capsys, "calibrate", npz, "-o", out, "--quiet") == f"{out}: No space left on device"
     assert [entry.name for entry in tmp_path.iterdir()] == ["scores.npz"]
+
+
+def test_a_full_disk_is_found_before_the_search(tmp_path, npz, capsys, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    monkeypatch.setattr("eesvm.cli.calibrate.read_score_table", lambda *_, **__: pytest.fail("there was work"))
+    out = tmp_path / "deep" / "out"
+    assert fails(capsys, "calibrate", npz, "-o", out) == f"{out}: No space left on device"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["scores.npz"]
+
+
+def test_what_a_search_has_found_is_not_lost_on_a_full_disk(tmp_path, npz, capsys, monkeypatch):
+    """Where not all fits, the smallest file is written; where nothing does, thresholds are printed."""
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert main(["calibrate", str(npz), "-o", str(tmp_path / "whole"), "--quiet"]) == 0
+    thresholds = load_calibration(tmp_path / "whole").thresholds_.tolist()
+    monkeypatch.setattr("eesvm.cli.outputs.save_png", fail)
+    out = tmp_path / "out"
+    assert fails(capsys, "calibrate", npz, "-o", out, "--quiet") == (
+        f"{out}: No space left on device: calibration.json is saved, with which `eesvm apply` works, and nothing else"
+    )
+    assert sorted(entry.name for entry in out.iterdir()) == [".eesvm-output", "calibration.json"]
+    assert load_calibration(out).thresholds_.tolist() == thresholds
+    monkeypatch.setattr("os.rename", fail)
+    assert main(["calibrate", str(npz), "-o", str(tmp_path / "none")]) == 1
+    text, error = capsys.readouterr()
+    head, *lines = text.splitlines()
+    assert head == "the thresholds, which cannot be written:"
+    assert [float(line.split(",")[1]) for line in lines] == thresholds
+    assert error.splitlines()[-1] == f"eesvm: error: {tmp_path / 'none'}: No space left on device"
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_a_search_has_found_is_not_lost_in_a_folder_made_meanwhile(tmp_path, npz, capsys, monkeypatch):
+    real, out = calibrate.write_calibration, tmp_path / "out"
+
+    def write(*arguments):
+        out.mkdir()
+        real(*arguments)
+
+    monkeypatch.setattr("eesvm.cli.calibrate.write_calibration", write)
+    assert main(["calibrate", str(npz), "-o", str(out)]) == 1
+    text, error = capsys.readouterr()
+    assert text.startswith("the thresholds, which cannot be written:\n")
+    assert error.splitlines()[-1] == (
+        f"eesvm: error: {out} already exists: choose another folder or allow overwriting it (--overwrite)"
+    )
 
 
 def test_memory_and_interrupts(tmp_path, npz, capsys, monkeypatch):

@@ -17,7 +17,7 @@ import pytest
 
 from eesvm import CalibrationProblem, ExemplarDetector, InputError, solve
 from eesvm.cli import detect, main
-from eesvm.cli.train import how_to_go_on
+from eesvm.cli.train import _listed, how_to_go_on
 from eesvm.datasets import write_coco, write_voc
 from eesvm.datasets.scenes import make_scenes
 from eesvm.images import write_image
@@ -70,6 +70,7 @@ def test_training_says_what_it_did(arguments, model, capsys):
     assert f"written to {model}: see MODEL.md in it, then `eesvm detect {model} IMAGES`\n" in text
     assert "reading images" in text
     assert "everything else" in text
+    assert f"note: the model that {model} held is replaced: detection.nms is 0.4, not 0.3\n" in text
     assert ExemplarDetector.load(model).options.detection.nms == 0.4
     assert json.loads((model / "run.json").read_text())["state"] == "done"
 
@@ -80,7 +81,9 @@ def test_detections_in_all_formats(place, model, tmp_path, capsys):
     assert main(["detect", str(model), images, "-o", str(out), "--format", "csv,coco,voc", "--no-cache"]) == 0
     text = capsys.readouterr().out
     assert "images      6 of 6\n" in text
-    assert f"written to {out / 'detections.csv'}, {out / 'detections.json'}, {out / 'voc'}\n" in text
+    assert (
+        f"written to {out / 'detections.csv'}, {out / 'detections.json'}, {out / 'images.csv'}, {out / 'voc'}\n" in text
+    )
     table = read_detections(out / "detections.csv")
     results = read_detections(out / "detections.json")
     assert [one.image_id for one in table] == [one.image_id for one in results]
@@ -394,6 +397,13 @@ def test_data_that_cannot_be_trained_on(tmp_path, capsys):
     write_image(tmp_path / "empty" / "a.png", np.zeros((40, 40, 3), dtype=np.uint8))
     assert main(["train", str(tmp_path / "empty"), "-o", str(tmp_path / "m")]) == 1
     assert capsys.readouterr().err == "eesvm: error: empty has no objects to learn from\n"
+    data = scenes("train", 8)
+    write_voc(replace(data, images=data.images[:1]), tmp_path / "bad")
+    (annotation,) = (tmp_path / "bad" / "Annotations").iterdir()
+    annotation.write_text(annotation.read_text().replace("<xmin>", "<xmin>far "))
+    assert main(["train", str(tmp_path / "bad"), "-o", str(tmp_path / "m")]) == 1
+    sentence = r"bad has no objects to learn from: `eesvm data info` lists \d+ problems, such as "
+    assert re.match(f"eesvm: error: {sentence}{re.escape(str(annotation))}:\\d+: object 1 ", capsys.readouterr().err)
     assert not (tmp_path / "m").exists()
 
 
@@ -431,6 +441,29 @@ def test_a_model_of_other_images_is_left_alone(arguments, model, tmp_path, capsy
     line = capsys.readouterr().err.splitlines()[-1]  # after the progress
     assert line.startswith(f"eesvm: error: {model} holds a model of other images (data), which training on other would")
     assert {path: path.read_bytes() for path in model.rglob("*") if path.is_file()} == before
+    half = scenes("train", 8)  # some of the images are the same
+    write_voc(replace(half, images=half.images[:3]), tmp_path / "fewer")
+    fewer = ["train", str(tmp_path / "fewer"), *arguments[2:], "-o", str(model)]
+    assert main(fewer) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"eesvm: error: {model} holds a model of other images (data: 3 of its 8 images are among these 3), which "
+        "training on fewer would replace: choose another folder or allow replacing it (--overwrite)"
+    )
+    assert main([*arguments, "-o", str(model), "--classes", "three"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"eesvm: error: {model} holds a model with the class eight, which this training leaves out and would remove: "
+        "choose another folder or allow replacing it (--overwrite)"
+    )
+    assert {path: path.read_bytes() for path in model.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.long
+def test_a_model_is_replaced_where_that_is_asked_for(arguments, model, tmp_path, capsys):
+    shutil.copytree(model, tmp_path / "model")
+    call = [*arguments, "-o", str(tmp_path / "model"), "--classes", "three", "--overwrite"]
+    assert main(call) == 0
+    assert ExemplarDetector.load(tmp_path / "model").classes_ == ("three",)
+    assert not (tmp_path / "model" / "classes" / "eight").exists()
 
 
 def test_a_preset_on_the_command_line_overrules_the_file(arguments, tmp_path, capsys):
@@ -460,6 +493,63 @@ def test_images_that_cannot_be_looked_at(model, place, tmp_path, capsys):
 
 
 @pytest.mark.long
+def test_objects_in_images_that_cannot_be_read_are_counted_apart(model, place, tmp_path, capsys):
+    shutil.copytree(place / "data", tmp_path / "data")
+    first, *_ = sorted((tmp_path / "data" / "JPEGImages").iterdir())
+    break_off(first)
+    some = [str(path) for path in sorted((tmp_path / "data" / "JPEGImages").iterdir())[:4]]
+    data, found = str(tmp_path / "data"), tmp_path / "found"
+    assert main(["detect", str(model), *some, "-o", str(found), "--no-cache", "--quiet"]) == 0
+    rows = (found / "images.csv").read_text().splitlines()
+    assert rows[0] == "image_id,status,detections,problem"
+    assert [row.split(",")[:2] for row in rows[1:]] == [
+        *([Path(name).stem, "searched"] for name in some[1:]),
+        [first.stem, "unreadable"],
+    ]
+    assert rows[-1].split(",", 3)[3]  # why
+    known = {record.image_id: len(record.instances) for record in scenes("train", 8)}
+    n, n_others = known[first.stem], sum(known.values()) - sum(known[Path(name).stem] for name in some)
+    assert main(["evaluate", str(found), data, "-o", str(tmp_path / "judged")]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")][-2:]
+    assert notes == [
+        f"note: {n} object{'s' * (n > 1)} in 1 image that `eesvm detect` could not read count{'s' * (n == 1)} as missed: "
+        "see images.csv beside the detections",
+        f"note: {n_others} objects in 4 of 8 images that `eesvm detect` was not given count as missed: if they are not "
+        "meant, choose the split that was searched",
+    ]
+    assert notes[0][7:] in (tmp_path / "judged" / "evaluation.md").read_text()
+    assert main(["evaluate", str(found), data, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["unseen"] == {
+        "n_unreadable": 1,
+        "n_objects_unreadable": n,
+        "n_not_given": 4,
+        "n_objects_not_given": n_others,
+    }
+    (found / "images.csv").write_text("name,size\na,1\n")  # of somebody else
+    assert main(["evaluate", str(found), data, "--json"]) == 0
+    assert "unseen" not in json.loads(capsys.readouterr().out)
+    assert main(["detect", str(model), *some, "-o", str(tmp_path / "f.csv"), "--no-cache"]) == 0
+    assert (
+        f"note: {tmp_path / 'f.csv'} has no place for 1 image that could not be read: `eesvm evaluate` counts their "
+        "objects as missed, apart where OUT is a folder, which has images.csv\n"
+    ) in capsys.readouterr().out
+
+
+def test_what_score_auto_cannot_decide_is_said(model, place, tmp_path, capsys, monkeypatch):
+    call = ["detect", str(model), str(next((place / "test").iterdir())), "--no-cache", "--score", "auto", "-o"]
+    assert main([*call, str(tmp_path / "none.csv"), "--calibrator", "single-svm"]) == 1
+    assert capsys.readouterr().err == (
+        "eesvm: error: the model cannot suggest scores: the single SVM has seen every training image; --score with a "
+        "number leaves out what scores less\n"
+    )
+    monkeypatch.setattr(ExemplarDetector, "suggested_scores", lambda *_: {"three": 0.5})
+    assert main([*call, str(tmp_path / "some.csv")]) == 0
+    assert (
+        "note: --score auto keeps every detection of eight, as none of its objects is found again in the training images: "
+        "--score with a number leaves out what scores less\n"
+    ) in capsys.readouterr().out
+
+
 def test_a_class_in_one_image_is_calibrated_with_it_and_the_card_says_so(tmp_path):
     dataset = scenes("train", 8)
     first = dataset[0].instances[0]
@@ -469,6 +559,11 @@ def test_a_class_in_one_image_is_calibrated_with_it_and_the_card_says_so(tmp_pat
     assert main(["train", str(tmp_path / "data"), *QUICK, "--no-cache", "--quiet", "-o", str(tmp_path / "model")]) == 0
     text = (tmp_path / "model" / "MODEL.md").read_text()
     assert "without the exemplars of the same image (those of first with them: all objects of such a class" in text
+    rows = text.split("| own share |")[1].split("\n\n")[0].splitlines()
+    eight, first = (next(row for row in rows if row.startswith(f"| {name} |")) for name in ("eight", "first"))
+    assert re.fullmatch(r"\| first \| [\d.]+ \| +\| +\| +\|", first)  # no average precision, and no recall
+    assert eight.count("%") == 3
+    assert "All objects of first are in one image: none can be left out, so nothing is stated here.\n" in text
 
 
 def test_a_folder_that_is_no_model(place, tmp_path, capsys):
@@ -481,6 +576,12 @@ def test_help_has_an_example(capsys):
         with pytest.raises(SystemExit):
             main([verb, "--help"])
         assert f"  eesvm {verb} " in capsys.readouterr().out
+
+
+def test_of_many_changes_a_few_are_named():
+    changes = [f"option {k} is 1, not 0" for k in range(7)]
+    assert _listed(changes[:2]) == "option 0 is 1, not 0; option 1 is 1, not 0"
+    assert _listed(changes).endswith("; option 4 is 1, not 0; and 2 more, see model.json")
 
 
 def test_a_limit_that_ends_a_search_is_said_with_the_option_that_helps():

@@ -317,10 +317,12 @@ def test_what_stands_below_the_pictures(capsys, tmp_path, place, detector, near,
     assert "pictures lay" not in capsys.readouterr().out
     *panels, (title, *captions) = texts
     shown = ["1", ">0.9999", "0.9996", "0.563"]
-    assert title == "Detections in green, the exemplars that won them laid over them, what these hand on in yellow."
+    assert title == (
+        "Detections in green, what they inherit in yellow; beside each the exemplar that won it. Numbered as in pictures/."
+    )
     for k, name in enumerate(one.class_names):
         winner = detector.exemplars_[one.exemplars[k]]
-        origin = f"{winner.image_id}, object {winner.index + 1}"
+        origin = f"#{one.exemplars[k]} {winner.image_id}, object {winner.index + 1}"
         assert panels[k] == (f"test_0000\n{name} {shown[k]}", f"winning exemplar\n{origin}", "transferred")
         assert captions[k] == f"{k + 1}: {name} {shown[k]}\n{origin}"
 
@@ -332,10 +334,10 @@ def test_pictures_of_a_vote_say_that_they_show_the_winner(capsys, tmp_path, plac
     chosen = with_consensus(choose_detections(detector.exemplars_, found, test), detector, 3)
     arguments = ["--consensus", 2, "--pictures", 3, "--no-quality"]
     run(place, tmp_path / "a", *arguments, detections="found/detections.csv")
-    said = "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, are the votes handed on"
+    said = "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, is the outcome of votes"
     assert f"note: the {said}\n" in capsys.readouterr().out
     *panels, (title, *_) = texts
-    assert title.endswith(f"\nThe {said}.")
+    assert title.endswith("\nWhat they inherit is by vote; beside them is the winner alone.")
     assert all(re.fullmatch(r"vote of 2(, 1 silent)?", third) for _, _, third in panels)
     # Winners that are not among the two best.
     texts.clear()
@@ -539,7 +541,7 @@ def test_a_model_that_has_little_to_hand_on(capsys, tmp_path, place, near):
     arguments = [tmp_path / "bare", place / "near.csv", place / "data", "--top", 2, "--masks"]
     assert main(["transfer", *map(str, arguments), "-o", str(tmp_path / "out")]) == 0
     text = capsys.readouterr().out
-    assert "note: the exemplars of the model have boxes alone: only their identity was handed on\n" in text
+    assert "note: the exemplars of the model have boxes alone: only their identity was transferred\n" in text
     assert "whole box as mask" in text
     entries = json.loads((tmp_path / "out" / "annotations.json").read_text())["annotations"]
     assert {"segmentation", "parts", "attributes"}.isdisjoint(entries[0])

@@ -387,7 +387,13 @@ def test_a_second_run_does_what_is_missing(tmp_path):
         "training",
     ]
     assert not (folder / "classes" / "three" / "affine.safetensors").exists()
-    trained(plain, scenes("train", 4), folder=folder, classes=["three"])
+    with pytest.raises(InputError) as caught:
+        trained(plain, scenes("train", 4), folder=folder, classes=["three"])
+    assert str(caught.value) == (
+        f"{folder} holds a model with the class eight, which this training leaves out and would remove: choose another "
+        "folder or allow replacing it (--overwrite)"
+    )
+    trained(plain, scenes("train", 4), folder=folder, classes=["three"], overwrite=True)
     assert ExemplarDetector.load(folder).classes_ == ("three",)
     assert not (folder / "classes" / "eight").exists()
 
@@ -400,7 +406,9 @@ def test_other_images_and_annotations_are_noticed(tmp_path):
     moved = replace(dataset[0], instances=dataset[0].instances[1:])
     other = trained(quick_options(), replace(dataset, images=(moved, *dataset[1:])), folder=folder)
     assert parts(other) == ["boxes", "joint", "kept windows", "model", "none", "scores", "training"]
-    fewer = trained(quick_options(), replace(dataset, images=dataset[1:]), folder=folder)
+    assert other.replaced_ == ["the annotations have changed"]
+    fewer = trained(quick_options(), replace(dataset, images=dataset[1:]), folder=folder, overwrite=True)
+    assert fewer.replaced_ == ["it was of other images (scenes)"]
     assert "descriptor" in parts(fewer)
 
 

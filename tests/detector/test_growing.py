@@ -510,7 +510,7 @@ def test_least_scores_and_files_for_other_tools_by_the_verb(place, tmp_path, cap
         capsys.readouterr().out.split()
     )
     assert sorted(path.name for path in (tmp_path / "found").iterdir()) == [
-        ".eesvm-output", "cvat.xml", "cvat_labels.json", "detections.csv", "pictures", "yolo",
+        ".eesvm-output", "cvat.xml", "cvat_labels.json", "detections.csv", "images.csv", "pictures", "yolo",
     ]  # fmt: skip
     assert len(list((tmp_path / "found/pictures").glob("*.jpg"))) == 4
     for found in read_detections(tmp_path / "found"):

@@ -17,7 +17,15 @@ from eesvm import (
     metrics,
 )
 from eesvm.experiments.tables import windows as window_tables
-from eesvm.experiments.tables.windows import ACROSS_IMAGES, OWN_IMAGE, Method, compare_calibrators
+from eesvm.experiments.tables.verdicts import _draws, verdicts
+from eesvm.experiments.tables.windows import (
+    ACROSS_IMAGES,
+    OWN_IMAGE,
+    Method,
+    WindowComparison,
+    WindowRow,
+    compare_calibrators,
+)
 
 ROWS = [each for each in Method if each != Method.COOCCURRENCE]
 
@@ -208,7 +216,7 @@ def test_bad_input_is_refused(data):
     cases = [
         (
             {"S_test": S_test[:, :4]},
-            "`S_train` and `S_test` must have one column per exemplar, got 5 and 4 columns",
+            "`S_train` and `S_test` must have one column per detector, got 5 and 4 columns",
         ),
         ({"y_test": y_test + 1}, "`y_train` and `y_test` must hold the same two labels, got 0, 1 and 1, 2"),
         (
@@ -239,3 +247,50 @@ def test_bad_input_is_refused(data):
         with pytest.raises(InputError) as caught:
             compare_calibrators(**(arguments | change))
         assert str(caught.value) == message
+
+
+def comparison_of(scores, is_positive, is_accepted):
+    """A comparison whose figures are counted here, one by one."""
+    recall = is_accepted[is_positive].mean()
+    rows = []
+    for name, own in scores.items():
+        if name == Method.JOINT:
+            rows.append(WindowRow(name, recall, int(is_accepted[~is_positive].sum()), None))
+            continue
+        cut = max(s for s in own[is_positive] if (own[is_positive] >= s).mean() >= recall - 1e-12)
+        rows.append(WindowRow(name, recall, int((own[~is_positive] >= cut).sum()), float(own[is_positive].mean())))
+    return WindowComparison("own image allowed", recall, tuple(rows), None, scores)
+
+
+@pytest.mark.parametrize(("better", "words"), [(1, "does not have"), (-1, "has")])
+def test_which_calibration_is_best_is_said_with_its_interval(better, words):
+    random = np.random.default_rng(0)
+    is_positive = np.arange(60) < 20
+    good, poor = is_positive + random.normal(0, 0.3, 60), is_positive + random.normal(0, 1.0, 60)
+    joint, other = (poor, good) if better == 1 else (good, poor)
+    is_accepted = joint > np.sort(joint[is_positive])[4]
+    scores = {Method.NO_CALIBRATION: other, Method.JOINT: joint, Method.JOINT_SIGMOID: -joint}
+    comparison = comparison_of(scores, is_positive, is_accepted)
+    first, second = verdicts(comparison, is_positive, is_accepted)
+    counts = {row.method: row.false_positives for row in comparison.rows}
+    best = min(Method.JOINT, Method.JOINT_SIGMOID, key=lambda name: counts[name])
+    assert f"Joint calibration {words} the fewest false positives here: " in first
+    assert f"scores as they are ({counts[Method.NO_CALIBRATION]})" in first
+    assert f"the joint thresholds ({counts[best]})" in first
+    more = abs(counts[Method.NO_CALIBRATION] - counts[best])
+    drawn = []
+    for weights in _draws(is_positive, None, 0):
+        rows = np.repeat(np.arange(60), weights.astype(int))
+        own = comparison_of({name: each[rows] for name, each in scores.items()}, is_positive[rows], is_accepted[rows])
+        drawn.append(better * (own[best].false_positives - own[Method.NO_CALIBRATION].false_positives))
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    chance = ", so it may be chance" if low <= 0 else ""
+    assert first.endswith(f"has {more} more (95 % interval {low:,.0f} to {high:,.0f}{chance}).".replace("-", "−"))
+    assert second.startswith("Highest average precision here: ")
+
+
+def test_rows_of_a_group_are_drawn_together():
+    groups = np.repeat(np.arange(5), 4)
+    for weights in _draws(np.arange(20) % 4 == 0, groups, 3):
+        assert (weights.reshape(5, 4) == weights[::4, None]).all()
+        assert weights.sum() == 20

@@ -19,11 +19,11 @@ def solve_or_none(problem, **options):
     try:
         return verified_solve(problem, **options)
     except InputError as error:
-        reasons = ["`forbidden` bars every exemplar"]
+        reasons = ["`forbidden` bars every detector"]
         if (problem.lower_thresholds > -np.inf).any():
             reasons += [
-                "`lower_thresholds` bars every exemplar",
-                "`forbidden` and `lower_thresholds` bar every exemplar",
+                "`lower_thresholds` bars every detector",
+                "`forbidden` and `lower_thresholds` bar every detector",
             ]
         if not any(f"cannot be covered, because {reason}" in str(error) for reason in reasons):
             raise

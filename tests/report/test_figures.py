@@ -80,7 +80,7 @@ def test_thresholds_and_scores(n_exemplars):
     example = problem(n_exemplars)
     thresholds = solve(example, method="greedy").thresholds
     figure = figures.thresholds_and_scores(
-        example, thresholds, [f"a very long name of exemplar {j}" for j in range(n_exemplars)]
+        example, thresholds, [f"a very long name of detector {j}" for j in range(n_exemplars)]
     )
     assert len(figure.axes[0].get_yticks()) == min(n_exemplars, 12)
     assert size(figure)[0] == 1080
@@ -102,10 +102,10 @@ def test_precision_recall_curves():
 @pytest.mark.parametrize(
     ("assignment", "active", "title"),
     [
-        ([0, 0, 1], [True, True, False], "2 of 3 exemplars are responsible for the positives"),
-        ([0, -1], [True, True], "1 of 2 exemplars are responsible for the positives, 1 positives are left out"),
-        ([0], [True], "1 of 1 exemplars are responsible for the positives"),
-        (np.arange(300) % 70, np.arange(100) < 80, "70 of 100 exemplars are responsible for the positives"),
+        ([0, 0, 1], [True, True, False], "2 of 3 detectors are responsible for the positives"),
+        ([0, -1], [True, True], "1 of 2 detectors are responsible for the positives, 1 positives are left out"),
+        ([0], [True], "1 of 1 detectors are responsible for the positives"),
+        (np.arange(300) % 70, np.arange(100) < 80, "70 of 100 detectors are responsible for the positives"),
     ],
 )
 def test_coverage(assignment, active, title):

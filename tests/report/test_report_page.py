@@ -551,7 +551,9 @@ def test_exemplars_are_filtered_and_sorted(show):
     assert f"{sum(each.state == 'redundant' for each in own)} are redundant" in page.locator("figcaption").inner_text()
     assert page.locator(".bars rect").count() == len(own)
     busiest = max(own, key=lambda each: each.coverage.positives_responsible)
-    assert page.locator(".card .name").first.inner_text() == f"{busiest.image_id}, object {busiest.index + 1}"
+    assert page.locator(".card .name").first.inner_text() == (
+        f"#{data.exemplars.index(busiest)} {busiest.image_id}, object {busiest.index + 1}"
+    )
     assert page.locator(".card svg.spark").first.locator("rect").count() > 5
     field(page, "state").select_option("redundant")
     until(page, "location.hash.includes('state=redundant')")

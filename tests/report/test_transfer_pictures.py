@@ -8,7 +8,7 @@ import pytest
 from eesvm import InputError
 from eesvm.images import read_image, write_image
 from eesvm.report.annotated import _tint, annotated
-from eesvm.report.transfer_pictures import GREEN, PINK, YELLOW, draw_outline, grid, panel, superimposed
+from eesvm.report.transfer_pictures import GREEN, PINK, YELLOW, draw_outline, grid, pair, panel, superimposed
 from eesvm.structures import Detections, ExemplarAnnotation, Part
 from eesvm.transfer import transfer, transfer_consensus
 from eesvm.transfer.detections import hand_on_refined
@@ -92,7 +92,7 @@ def test_images_with_masks():
     assert tuple(picture[40, 80]) == (208, 62, 22)  # a quarter of the colour of the class
     assert differs[mask].mean() > 0.8  # but for the frame, and its text
     outside = detections_of([(300, 20, 330, 60)], [0])
-    np.testing.assert_array_equal(annotated(image, outside, [exemplar()])[:, :90], image[:, :90])
+    np.testing.assert_array_equal(annotated(image, outside, [exemplar()])[:, :60], image[:, :60])  # but for its text
 
 
 @pytest.mark.parametrize("box", [(50, 20, 130, 60), (-30, -10, 60, 50), (150.5, 60, 260, 160), (0, 0, 200, 100)])
@@ -108,6 +108,20 @@ def test_masks_are_drawn_as_they_would_be_in_the_whole_image(box):
     _tint(fast, handed, "#e69f00", 3)
     np.testing.assert_array_equal(fast, slow)
     assert (fast != image).any()
+
+
+def test_a_pair_shows_the_detection_as_it_is_beside_the_exemplar():
+    box, image = (50, 20, 130, 60), scene()
+    picture = pair(image, box, exemplar(), context=None, height=100)
+    whole, own = picture[:, :200], picture[:, 204:]
+    green, yellow = is_colour(whole, GREEN), is_colour(whole, YELLOW)
+    assert green[20, 50:130].all()
+    assert yellow[30:50, 88:90].all()  # the right edge of the mask
+    assert is_colour(whole, GREY)[~green & ~yellow].all()  # nothing is laid over it
+    assert (is_colour(own, BLUE) | is_colour(own, YELLOW)).all()
+    assert own.shape == (100, 200, 3)
+    bare = pair(image, box, exemplar(mask=None), context=None, height=100)[:, :200]
+    assert not is_colour(bare, YELLOW).any()
 
 
 def test_the_mirror_image_is_named():

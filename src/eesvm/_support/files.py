@@ -34,6 +34,7 @@ ARCHIVE_DAMAGE = (
     SyntaxError,
     tokenize.TokenError,
 )
+_ROOM = 1 << 16  # bytes that are tried
 _LIST_NAME = ".eesvm-output"  # inside a folder of ours: the names of the files that we put there
 
 
@@ -137,6 +138,28 @@ def check_output_folder(path: str | os.PathLike[str], overwrite: bool = False) -
         raise InputError(f"cannot create {path}: {parent} is not a folder")
     if not os.access(parent, os.W_OK | os.X_OK):
         raise InputError(f"cannot create {path}: no permission to write in {parent}")
+
+
+def check_room(path: str | os.PathLike[str]) -> None:
+    """Refuse, before any long work, a place where not even a small file can be written: a full or a read-only disk.
+
+    Parameters
+    ----------
+    path : the file or folder that is to be written later.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_dir() and not target.is_file():
+        return  # a device or a pipe needs nothing beside it
+    parent = next(folder for folder in target.parents if folder.is_dir())
+    probe = _temporary_sibling(parent / target.name)
+    try:
+        with _naming(path, probe), open(probe, "xb") as handle:
+            handle.write(bytes(_ROOM))
+            handle.flush()
+            os.fsync(handle.fileno())
+    finally:
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
 
 
 def check_output_file(path: str | os.PathLike[str], overwrite: bool = False) -> None:

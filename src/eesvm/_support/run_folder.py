@@ -43,6 +43,17 @@ class RunFolder:
         found = self._state.get("inputs")
         return found if isinstance(found, dict) else {}
 
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """The options of the run before; empty where there was none."""
+        found = self._state.get("options")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def parts(self) -> list[str]:
+        """Names of the parts that an earlier run has left."""
+        return list(self._state["parts"])
+
     def discard(self) -> None:
         """Remove the folder if nothing was written to it."""
         if not (self.root / NAME).exists():

@@ -44,7 +44,7 @@ def check_scores(values: ArrayLike, name: str, missing: str | None = None) -> Fl
     except ValueError as error:
         raise InputError(f"`{name}` must be a table of numbers, got rows of different lengths") from error
     if scores.ndim != 2:
-        raise InputError(f"`{name}` must have two dimensions (windows, exemplars), got shape {scores.shape}")
+        raise InputError(f"`{name}` must have two dimensions (windows, detectors), got shape {scores.shape}")
     if scores.dtype.kind in "iu":
         if scores.size and max(abs(int(scores.min())), abs(int(scores.max()))) > 2**53:
             raise InputError(f"`{name}` holds integers beyond 2**53, which float64 scores cannot hold exactly")
@@ -180,14 +180,14 @@ def check_table(values: Any, name: str, missing: str | None = None) -> FloatArra
         values = _as_numbers(values, name, missing)
     if np.ndim(values) == 1:
         raise InputError(
-            f"`{name}` must have two dimensions (windows, exemplars), got shape {np.shape(values)}: "
+            f"`{name}` must have two dimensions (windows, detectors), got shape {np.shape(values)}: "
             "Reshape your data by `reshape(1, -1)` if it is one window"
         )
     scores = check_scores(values, name, missing)
     if scores.shape[1] == 0:
         # The words of scikit-learn, by which its checks know a clear answer.
         raise InputError(
-            f"`{name}` has 0 feature(s) (shape={scores.shape}) while a minimum of 1 is required, a column per exemplar"
+            f"`{name}` has 0 feature(s) (shape={scores.shape}) while a minimum of 1 is required, a column per detector"
         )
     if len(scores) == 0:
         raise InputError(

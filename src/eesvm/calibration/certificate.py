@@ -58,7 +58,7 @@ class Certificate:
     share_amount: NDArray[np.int64] | NDArray[np.uint32]  # (Z,) in quanta
     price: NDArray[np.float64]  # (K,) lambda of each set, per recall unit; of no meaning where min_recall is 1
     quantum: float  # a power of two
-    detector_price: float = 0.0  # added to the cost of every exemplar in use, where their number is limited
+    detector_price: float = 0.0  # added to the cost of every detector in use, where their number is limited
     weight_cap: float = math.inf  # negatives that weigh more count as this much
     hard: NDArray[np.int32] = field(  # (H,) positives, ascending, whose coverage is searched at leaves that say so
         default_factory=lambda: np.empty(0, dtype=np.int32)

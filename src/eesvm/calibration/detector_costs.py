@@ -1,8 +1,8 @@
-"""The cost of using an exemplar as one more negative, so that every search and every proof knows it already.
+"""The cost of using a detector as one more negative, so that every search and every proof knows it already.
 
-In: a `CalibrationProblem` with `detector_cost`. Out: the same problem without, in which every exemplar that costs
-something has a negative of that weight: it scores +inf under its own exemplar, and is missing under all others. It is
-accepted exactly when its exemplar is in use (docs/maths.md, section 9). Thresholds are to be made by the original.
+In: a `CalibrationProblem` with `detector_cost`. Out: the same problem without, in which every detector that costs
+something has a negative of that weight: it scores +inf under its own detector, and is missing under all others. It is
+accepted exactly when its detector is in use (docs/maths.md, section 9). Thresholds are to be made by the original.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from eesvm.calibration.problem import CalibrationProblem
 
 
 def costs_as_negatives(problem: CalibrationProblem, price: float = 0.0) -> CalibrationProblem:
-    """The problem with negatives for the exemplars that cost something.
+    """The problem with negatives for the detectors that cost something.
 
     `price` is added to what each costs, but for those that an upper threshold keeps in use.
     """
@@ -40,7 +40,7 @@ def weights_without_price(problem: CalibrationProblem, price: float) -> NDArray[
 
 
 def _costs_with_price(problem: CalibrationProblem, price: float) -> NDArray[np.float64]:
-    """(E,) costs of exemplars and the price, rounded down where float64 does not hold the sum: bounds rest on it."""
+    """(E,) costs of detectors and the price, rounded down where float64 does not hold the sum: bounds rest on it."""
     prices = np.where(problem.upper_thresholds < np.inf, 0.0, price)
     sums = problem.detector_cost + prices
     larger, smaller = np.maximum(problem.detector_cost, prices), np.minimum(problem.detector_cost, prices)

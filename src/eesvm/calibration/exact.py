@@ -55,7 +55,7 @@ def solve(
     min_precision: float | None = None,
     max_detectors: int | None = None,
 ) -> CalibrationResult:
-    """Find one threshold per exemplar that covers the positives at the least loss, or as many as a budget allows.
+    """Find one threshold per detector that covers the positives at the least loss, or as many as a budget allows.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def solve(
     min_recall : share of the positives' weight that must be covered, in (0, 1].
     start : (E,) thresholds to begin with; what they leave uncovered is covered first, and what lies out of bounds is
         moved to the nearest bound. They need not come from the same problem: after windows were added or removed the
-        old thresholds are a good start as they are, and exemplars that are new start at +inf (from a dictionary by
+        old thresholds are a good start as they are, and detectors that are new start at +inf (from a dictionary by
         name: `[old.get(name, np.inf) for name in names]`). "exact" and "algorithm1" only.
     progress : called with a `Progress` a few times a second and at every improvement.
     random_state : seeds the neighbourhood search of "exact", and the order of the positives of Algorithm 1 when
@@ -78,12 +78,12 @@ def solve(
     node_limit : stop after this many nodes of the tree; the path to the first leaf is walked in any case. Of "exact" it
         counts the boxes whose bound is climbed; what is searched depth first within a box has limits of its own.
     observations : which of the paper's observations 1 to 4 Algorithm 1 uses.
-    skip_satisfied : give a positive that is accepted already one child instead of one per exemplar (see `algorithm1`).
+    skip_satisfied : give a positive that is accepted already one child instead of one per detector (see `algorithm1`).
     max_loss : cover as much of the positives' weight as is possible at this loss; the result's `recall_bound` says what
         no thresholds can exceed. With it or `min_precision` there is no `min_recall`, and "exact" is the only method.
     min_precision : cover as much as is possible while accepted positives make up this share, in (0, 1], of the weight
         of all that is accepted.
-    max_detectors : how many exemplars may be in use, that is, have a threshold below +inf; "exact" only.
+    max_detectors : how many detectors may be in use, that is, have a threshold below +inf; "exact" only.
     """
     if not isinstance(problem, CalibrationProblem):
         raise InputError(f"`problem` must be a CalibrationProblem, got {type(problem).__name__}")

@@ -1,6 +1,6 @@
-"""A limit on the number of exemplars in use: the problem with a price on each.
+"""A limit on the number of detectors in use: the problem with a price on each.
 
-In: a `CalibrationProblem` and `max_detectors`. Out: `PricedProblem`, for searches. A price on every exemplar in use,
+In: a `CalibrationProblem` and `max_detectors`. Out: `PricedProblem`, for searches. A price on every detector in use,
 paid back for as many as are allowed, makes no solution dearer than it is; how good the bounds are depends on it
 (docs/maths.md, section 9).
 """
@@ -49,7 +49,7 @@ class PricedProblem:
 
     @property
     def paid_back(self) -> Fraction:
-        """The price for as many exemplars as may be in use besides those that are in any case."""
+        """The price for as many detectors as may be in use besides those that are in any case."""
         return Fraction(self.price) * self.limit.most
 
 
@@ -96,18 +96,18 @@ def _rank_priced(
 
 
 def check_max_detectors(problem: CalibrationProblem, max_detectors: int | None) -> None:
-    """A whole number from the exemplars that bounds keep in use to all of them."""
+    """A whole number from the detectors that bounds keep in use to all of them."""
     if max_detectors is None:
         return
     check_number(max_detectors, "max_detectors", minimum=1, integer=True)
     if max_detectors > problem.n_exemplars:
         raise InputError(
-            f"`max_detectors` must be <= {problem.n_exemplars}, the number of exemplars, got {max_detectors}"
+            f"`max_detectors` must be <= {problem.n_exemplars}, the number of detectors, got {max_detectors}"
         )
     n_always = int((problem.upper_thresholds < np.inf).sum())
     if max_detectors < n_always:
         raise InputError(
-            f"`max_detectors` must be >= {n_always}, the exemplars that `upper_thresholds` keep in use, "
+            f"`max_detectors` must be >= {n_always}, the detectors that `upper_thresholds` keep in use, "
             f"got {max_detectors}"
         )
 

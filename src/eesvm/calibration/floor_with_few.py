@@ -1,7 +1,7 @@
-"""The least loss at a recall floor with few exemplars in use.
+"""The least loss at a recall floor with few detectors in use.
 
 In: a `CalibrationProblem`, a floor and `max_detectors`. Out: levels, a status and a certificate. First the search for
-recall finds exemplars that reach the floor at all, or proves that there are none; then prices on exemplars are tried,
+recall finds detectors that reach the floor at all, or proves that there are none; then prices on detectors are tried,
 and the one with the best bound is searched to the end.
 """
 
@@ -24,7 +24,7 @@ from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, spare_b
 from eesvm.calibration.recall import most_recall
 from eesvm.calibration.search.limited_search import LimitedSearch
 
-_FACTORS = (0.01, 0.5, 1.0, 2.0)  # of the loss over the number of exemplars: prices to try; the first is for solutions
+_FACTORS = (0.01, 0.5, 1.0, 2.0)  # of the loss over the number of detectors: prices to try; the first is for solutions
 
 _Found = tuple[RankedProblem, Run, NDArray[np.int32], str, dict[str, Any], str, float, Certificate]
 
@@ -85,7 +85,7 @@ def _reach_floor(
     run.is_interrupted |= first.is_interrupted
     if not problem.is_feasible(result.thresholds, min_recall):
         is_one = max_detectors == 1
-        who, verb = ("single exemplar", "reaches") if is_one else (f"{max_detectors} exemplars", "reach")
+        who, verb = ("single detector", "reaches") if is_one else (f"{max_detectors} detectors", "reach")
         found = verb if result.status == "optimal" else f"{'was' if is_one else 'were'} found that {verb}"
         most = math.floor(1e6 * result.recall) / 1e6  # rounded down, so that it can be asked for
         raise InputError(

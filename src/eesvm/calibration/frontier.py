@@ -67,7 +67,7 @@ class RecallFrontier:
     losses: NDArray[np.float64]  # (F,)
     lower_bounds: NDArray[np.float64]  # (F,)
     statuses: tuple[str, ...]  # (F,)
-    thresholds: FloatArray  # (F, E), +inf for a redundant exemplar
+    thresholds: FloatArray  # (F, E), +inf for a redundant detector
     n_left_out: NDArray[np.intp]  # (F,) positives that nobody covers
     seconds: NDArray[np.float64]  # (F,) spent on each floor, 0 where it needed no search of its own
     share_of_loss_owed_to_hardest: tuple[OwedLoss, ...]  # 0.1 %, 1 % and 5 %, those whose floor is not above all
@@ -383,7 +383,7 @@ def _check_known(problem: CalibrationProblem, known: Sequence[CalibrationResult]
         if result.goal is not None:
             raise InputError(f"`known[{k}]` was made for {result.goal}, not for a recall floor")
         if result.max_detectors is not None:
-            raise InputError(f"`known[{k}]` was made for {result.max_detectors} exemplars in use, which floors are not")
+            raise InputError(f"`known[{k}]` was made for {result.max_detectors} detectors in use, which floors are not")
         thresholds = problem.check_thresholds(result.thresholds, f"known[{k}].thresholds")
         if not problem.is_feasible(thresholds, result.min_recall) or problem.loss(thresholds) != result.loss:
             raise InputError(f"`known[{k}]` is the result of another problem: its loss or recall is another one here")

@@ -120,7 +120,7 @@ def make_folds(
 def part(
     problem: CalibrationProblem, positives: NDArray[Any], negatives: NDArray[Any], cost_share: float = 1.0
 ) -> CalibrationProblem:
-    """The problem of some of its rows, by masks or indices; what using an exemplar costs is multiplied."""
+    """The problem of some of its rows, by masks or indices; what using a detector costs is multiplied."""
     return CalibrationProblem(
         problem.positive_scores[positives],
         problem.negative_scores[negatives],

@@ -1,8 +1,8 @@
-"""Thresholds for new rows: what was found for each exemplar alone, drawn towards a threshold that all of them share.
+"""Thresholds for new rows: what was found for each detector alone, drawn towards a threshold that all of them share.
 
 In: a `CalibrationProblem`, a recall that is wanted on new rows, folds, and a function that fits thresholds jointly.
 Out: `Pooled`, one threshold per exemplar. Thresholds that fit these rows best owe part of their lead to chance. Each is
-moved along a line to where all exemplars would have the same one, in one of several units, as far as pays on
+moved along a line to where all detectors would have the same one, in one of several units, as far as pays on
 held-out rows; then all are lowered together until held-out rows have the recall.
 Not here: a proof, which only fitted rows can have.
 """
@@ -33,7 +33,7 @@ class Choice(NamedTuple):
 
     units: str  # one of UNITS, in which they are
     strength: float  # the share of each threshold that is its own: 0 is one for all, 1 what was found jointly
-    keep_off: bool  # whether exemplars that were found redundant stay switched off
+    keep_off: bool  # whether detectors that were found redundant stay switched off
 
 
 CHOICES = tuple(starmap(Choice, product(UNITS, STRENGTHS, (False, True))))
@@ -114,7 +114,7 @@ class Offsets:
 
     @classmethod
     def of(cls, units: Units, problem: CalibrationProblem, thresholds: FloatArray, keep_off: bool) -> Offsets:
-        """A redundant exemplar has the highest of what accepts no positive and of the middle of the others."""
+        """A redundant detector has the highest of what accepts no positive and of the middle of the others."""
         values = allowed_values(units, problem)
         is_off = np.asarray(thresholds == np.inf)
         offsets = units.values(thresholds[None].astype(np.float64))[0]
@@ -140,7 +140,7 @@ class Offsets:
 class Pooled:
     """Thresholds for new rows, and how they were chosen."""
 
-    thresholds: FloatArray  # (E,), +inf for an exemplar that is switched off
+    thresholds: FloatArray  # (E,), +inf for a detector that is switched off
     offsets: Offsets  # of all rows, in the units chosen
     choice: Choice
     lowered: float  # by how much, in those units, all were lowered for the recall of held-out rows
@@ -227,7 +227,7 @@ class Decisions:
     def lowest(self, recall: float) -> float:
         """The number of the last positive, from the highest down, that a recall needs.
 
-        It is -inf, so that everything is accepted, where only exemplars that are switched off would cover that one.
+        It is -inf, so that everything is accepted, where only detectors that are switched off would cover that one.
         """
         order = np.argsort(-self.positives, kind="stable")
         covered = self.positive_weights[order].cumsum()
@@ -256,7 +256,7 @@ class _Trial:
         self._alarms: list[tuple[float, float]] = []
 
     def add(self, folds: Folds, fold: int, pooled: Decisions, recall: float, level: float) -> None:
-        with np.errstate(invalid="ignore"):  # where all exemplars are switched off the level is -inf, too
+        with np.errstate(invalid="ignore"):  # where all detectors are switched off the level is -inf, too
             above = pooled.positives - level
         self._above[folds.positives == fold] = np.where(pooled.positives > -np.inf, above, -np.inf)
         self._alarms.append((float(pooled.negative_weights.sum()), pooled.false_alarms(recall)))

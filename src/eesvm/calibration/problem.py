@@ -1,22 +1,22 @@
 """The calibration problem (sections 3 and 4.1 of the paper).
 
-In: the scores of positive and negative windows under every exemplar, optional weights, forbidden pairs and bounds on
+In: the scores of positive and negative windows under every detector, optional weights, forbidden pairs and bounds on
 the thresholds.
 Out: `CalibrationProblem`, which can judge any thresholds in plain numpy.
 Nothing here knows a solver, so it can be trusted to check all of them.
 
 Conventions, decided once:
-- Exemplar j accepts window x iff `s_j(x) > theta_j`, strictly. A negative that ties with a positive cannot be
+- Detector j accepts window x iff `s_j(x) > theta_j`, strictly. A negative that ties with a positive cannot be
   separated from it: whoever accepts the positive accepts the negative.
 - A threshold is the mean of the lowest accepted positive score and the highest negative score below it. Where no
   negative is below, it is half the distance to the next score above lower than that positive (half of its own size,
   at least 0.5, where the column holds no other score). It is returned in the dtype of the scores; where rounding
   would break the rule, it is the lower of the two scores, which still accepts the one and rejects the other.
-- An exemplar without which the positives are accepted is redundant: its threshold is +inf, and it accepts nothing.
+- A detector without which the positives are accepted is redundant: its threshold is +inf, and it accepts nothing.
 - Bounds on a threshold win over the rule: it is moved into [lower, upper], which changes neither the positives nor the
-  negatives it accepts beyond those that the bounds decide. An exemplar that is needed for nothing beyond what its upper
+  negatives it accepts beyond those that the bounds decide. A detector that is needed for nothing beyond what its upper
   bound makes it accept has exactly that bound as its threshold.
-- A score that is missing, where missing means that the exemplar did not fire, is kept as -inf. It is above no
+- A score that is missing, where missing means that the detector did not fire, is kept as -inf. It is above no
   threshold, not even one of -inf, and no threshold is ever set by it.
 """
 
@@ -46,24 +46,24 @@ _RECALL_TOLERANCE = 1e-12  # of the total positive weight: 0.95 of 20 windows is
 
 
 class CalibrationProblem:
-    """One threshold per exemplar: accept every positive with some exemplar, and few negatives with any.
+    """One threshold per detector: accept every positive with some detector, and few negatives with any.
 
     Parameters
     ----------
-    positive_scores : (P, E) array, the score of each positive window under each exemplar, higher is better.
+    positive_scores : (P, E) array, the score of each positive window under each detector, higher is better.
     negative_scores : (N, E) array, likewise for the negative windows.
     positive_weights : (P,) array > 0, how much each positive counts towards the recall floor. Default: 1.
     negative_weights : (N,) array >= 0, what it costs to accept each negative. Default: 1.
-    forbidden : (P, E) bool array; where True, acceptance by that exemplar does not count as coverage of that positive
-        (a window cut from the exemplar's own training image, say). Default: nothing is forbidden.
+    forbidden : (P, E) bool array; where True, acceptance by that detector does not count as coverage of that positive
+        (a window cut from the detector's own training image, say). Default: nothing is forbidden.
     lower_thresholds, upper_thresholds : (E,) arrays, each threshold must lie in [lower, upper]. Equal values lock it:
-        both +inf keep the exemplar switched off, both t fix it at t. Default: -inf and +inf. They are kept in the dtype
+        both +inf keep the detector switched off, both t fix it at t. Default: -inf and +inf. They are kept in the dtype
         of the scores, rounded down: a score of that dtype is above the rounded value exactly when it is above the given
         one, so rounding moves no window to the other side. Values beyond the range of the dtype become infinite.
-    detector_cost : a number or (E,) array >= 0, what it costs to use an exemplar at all; one whose threshold is +inf is
+    detector_cost : a number or (E,) array >= 0, what it costs to use a detector at all; one whose threshold is +inf is
         not in use. It is part of the loss. Default: 0.
     missing : "refuse" (the default) refuses NaN. "not-fired" takes NaN, -inf and masked entries of the scores for
-        exemplars that did not fire: they accept that window at no threshold.
+        detectors that did not fire: they accept that window at no threshold.
 
     The arrays are kept without a copy where their dtype allows it, and must not change afterwards.
     """
@@ -85,11 +85,11 @@ class CalibrationProblem:
         negatives = check_scores(negative_scores, "negative_scores", missing)
         if positives.shape[1] != negatives.shape[1]:
             raise InputError(
-                "`positive_scores` and `negative_scores` must have one column per exemplar, "
+                "`positive_scores` and `negative_scores` must have one column per detector, "
                 f"got {positives.shape[1]} and {negatives.shape[1]} columns"
             )
         if positives.shape[1] == 0:
-            raise InputError("`positive_scores` has 0 columns: there is no exemplar to calibrate")
+            raise InputError("`positive_scores` has 0 columns: there is no detector to calibrate")
         if len(positives) == 0:
             raise InputError("`positive_scores` has no rows: without a positive window there is nothing to cover")
         if len(negatives) == 0:
@@ -110,7 +110,7 @@ class CalibrationProblem:
             j = crossed[0]
             raise InputError(
                 "`lower_thresholds` must be <= `upper_thresholds`, "
-                f"got {self.lower_thresholds[j]:g} and {self.upper_thresholds[j]:g} for exemplar {j}"
+                f"got {self.lower_thresholds[j]:g} and {self.upper_thresholds[j]:g} for detector {j}"
             )
 
     @property
@@ -133,20 +133,20 @@ class CalibrationProblem:
         if (self.lower_thresholds > -np.inf).any() or (self.upper_thresholds < np.inf).any():
             extras += ", bounded thresholds"
         return (
-            f"CalibrationProblem({self.n_exemplars} exemplars, {self.n_positives} positives, "
+            f"CalibrationProblem({self.n_exemplars} detectors, {self.n_positives} positives, "
             f"{self.n_negatives} negatives{extras})"
         )
 
     def accepts(self, thresholds: ArrayLike) -> NDArray[np.bool_]:
-        """(N,) True for the negatives that some exemplar accepts."""
+        """(N,) True for the negatives that some detector accepts."""
         return any_accepts(self.negative_scores, self.check_thresholds(thresholds))
 
     def covers(self, thresholds: ArrayLike) -> NDArray[np.bool_]:
-        """(P,) True for the positives that some exemplar accepts by a pair that is not forbidden."""
+        """(P,) True for the positives that some detector accepts by a pair that is not forbidden."""
         return any_accepts(self.positive_scores, self.check_thresholds(thresholds), self.forbidden)
 
     def loss(self, thresholds: ArrayLike) -> float:
-        """Total weight of the negatives that some exemplar accepts (equation 2), and the cost of those in use.
+        """Total weight of the negatives that some detector accepts (equation 2), and the cost of those in use.
 
         It is the exact sum, rounded once to a float: no order of the windows changes it.
         """
@@ -154,7 +154,7 @@ class CalibrationProblem:
         return math.fsum(np.concatenate([weights, costs]).tolist())
 
     def in_use(self, thresholds: ArrayLike) -> NDArray[np.bool_]:
-        """(E,) whether an exemplar can accept anything: its threshold is not +inf."""
+        """(E,) whether a detector can accept anything: its threshold is not +inf."""
         return np.asarray(self.check_thresholds(thresholds) < np.inf)
 
     def recall(self, thresholds: ArrayLike) -> float:
@@ -173,7 +173,7 @@ class CalibrationProblem:
 
         Parameters
         ----------
-        thresholds : (E,) numbers; +inf switches an exemplar off.
+        thresholds : (E,) numbers; +inf switches a detector off.
         min_recall : share of the positives' weight that must be covered, in (0, 1].
         """
         if not self.is_within_bounds(thresholds):
@@ -220,7 +220,7 @@ class CalibrationProblem:
         return spare // divisor * divisor if spare >= units.min() else 0.0
 
     def candidate_thresholds(self, exemplar: int) -> FloatArray:
-        """The thresholds worth considering for one exemplar (section 4.1), tightest first, so in decreasing order.
+        """The thresholds worth considering for one detector (section 4.1), tightest first, so in decreasing order.
 
         The first accepts no negative that it need not (it is the upper bound, by default +inf, where the highest window
         up to there is a negative or ties with one); each further one sits between a negative and the lowest of the
@@ -243,7 +243,7 @@ class CalibrationProblem:
         return candidates
 
     def thresholds_from_lowest(self, lowest: FloatArray) -> FloatArray:
-        """(E,) thresholds just under the lowest positive score each exemplar is to accept (+inf: accept nothing).
+        """(E,) thresholds just under the lowest positive score each detector is to accept (+inf: accept nothing).
 
         Bounds win. Where the lowest positive is above the upper bound, that bound accepts all there is to accept. Else
         the threshold t is raised to the lower bound, which is still under the positive; the windows in between that it
@@ -256,7 +256,7 @@ class CalibrationProblem:
         return thresholds
 
     def assign(self, thresholds: ArrayLike) -> NDArray[np.intp]:
-        """(P,) the exemplar responsible for each positive: of those that cover it, the one with the largest margin.
+        """(P,) the detector responsible for each positive: of those that cover it, the one with the largest margin.
 
         Equal margins go to the lower index; -1 marks a positive that nobody covers.
         """
@@ -275,7 +275,7 @@ class CalibrationProblem:
         return assignment
 
     def notes(self, names: Sequence[str] | None = None) -> list[str]:
-        """Sentences about columns that are legal but worth knowing: one exemplar, constant or repeated columns.
+        """Sentences about columns that are legal but worth knowing: one detector, constant or repeated columns.
 
         Parameters
         ----------
@@ -283,16 +283,16 @@ class CalibrationProblem:
         """
         notes = []
         if self.n_exemplars == 1:
-            notes.append("There is one exemplar only: its threshold sits just under its lowest positive.")
+            notes.append("There is one detector only: its threshold sits just under its lowest positive.")
         everything = (self.positive_scores, self.negative_scores)
         lowest = np.minimum(*(np.where(scores > -np.inf, scores, np.inf).min(axis=0) for scores in everything))
         highest = np.maximum(*(scores.max(axis=0) for scores in everything))
         constant = np.flatnonzero(lowest == highest)
         if len(constant):
-            notes.append(f"{_columns(constant, names)} constant: such an exemplar can accept everything or nothing.")
+            notes.append(f"{_columns(constant, names)} constant: such a detector can accept everything or nothing.")
         empty = np.flatnonzero(np.isneginf(highest))
         if len(empty):
-            notes.append(f"{_columns(empty, names)} without any score: such an exemplar accepts nothing.")
+            notes.append(f"{_columns(empty, names)} without any score: such a detector accepts nothing.")
         repeated = _repeated_columns(*everything)
         if len(repeated):
             notes.append(f"{_columns(repeated, names)} the same as an earlier column: one of each would do.")
@@ -322,7 +322,7 @@ class CalibrationProblem:
 
         Parameters
         ----------
-        thresholds : (E,) numbers; +inf switches an exemplar off.
+        thresholds : (E,) numbers; +inf switches a detector off.
         name : what an error calls them.
         """
         try:
@@ -332,14 +332,14 @@ class CalibrationProblem:
         if limits.shape != (self.n_exemplars,):
             raise InputError(f"`{name}` must have shape ({self.n_exemplars},), got {limits.shape}")
         if limits.dtype.kind not in "fiu" or np.isnan(limits).any():
-            raise InputError(f"`{name}` must be numbers; +inf switches an exemplar off, NaN means nothing")
+            raise InputError(f"`{name}` must be numbers; +inf switches a detector off, NaN means nothing")
         return limits
 
 
 def any_accepts(
     scores: FloatArray, thresholds: FloatArray, forbidden: NDArray[np.bool_] | None = None
 ) -> NDArray[np.bool_]:
-    """(n,) whether any exemplar scores the window above its threshold by a pair that is not forbidden."""
+    """(n,) whether any detector scores the window above its threshold by a pair that is not forbidden."""
     accepted = np.empty(len(scores), dtype=bool)
     for start, block in row_blocks(scores):
         above = block > thresholds

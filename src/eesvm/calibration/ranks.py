@@ -1,8 +1,8 @@
 """Scores become ranks: the compact form that every search works on.
 
-In: a `CalibrationProblem`. Out: `RankedProblem`, without scores. Exemplar j's negatives are laid out from its highest
+In: a `CalibrationProblem`. Out: `RankedProblem`, without scores. Detector j's negatives are laid out from its highest
 score down, `order[j]`; accepting positive p with j means accepting the first `delta[p, j]` of them. A search state is a
-*level* per exemplar: how many of its negatives it accepts. After this step nobody looks at a score until levels become
+*level* per detector: how many of its negatives it accepts. After this step nobody looks at a score until levels become
 thresholds again.
 
 Bounds on thresholds disappear here. A pair whose score is not above the lower threshold becomes a forbidden one; the
@@ -38,12 +38,12 @@ FORBIDDEN = np.iinfo(np.int32).max  # the delta of a pair that may not count as 
 class RankedProblem:
     """The problem in ranks, without the negatives whose acceptance is free or cannot be avoided."""
 
-    order: NDArray[np.int32]  # (E, N) negatives of each exemplar, by decreasing score, as far as useful
+    order: NDArray[np.int32]  # (E, N) negatives of each detector, by decreasing score, as far as useful
     delta: NDArray[np.int32]  # (P, E) how many negatives come along when j accepts p, or FORBIDDEN
     prices: NDArray[np.uint8] | NDArray[np.float64]  # (N,) cost of each negative; uint8 where all cost 1
-    difficulty: NDArray[np.float64]  # (P,) cost of p's cheapest exemplar, inf where p has forbidden pairs only
-    coverable: NDArray[np.intp]  # indices of the positives that some exemplar may cover; the others are left out
-    cheapest: NDArray[np.int32]  # (P,) that exemplar
+    difficulty: NDArray[np.float64]  # (P,) cost of p's cheapest detector, inf where p has forbidden pairs only
+    coverable: NDArray[np.intp]  # indices of the positives that some detector may cover; the others are left out
+    cheapest: NDArray[np.int32]  # (P,) that detector
     positive_weights: NDArray[np.float64]  # (P,)
     left_out_budget: float  # total weight of coverable positives that may stay uncovered
     is_exact: bool  # whether every sum of prices, the fixed ones included, is exact in float64
@@ -69,7 +69,7 @@ class RankedProblem:
 def rank(
     problem: CalibrationProblem, min_recall: float | None = 1.0, n_jobs: int | None = None, only_useful: bool = False
 ) -> RankedProblem:
-    """Sort every exemplar's negatives and count, for every pair, the negatives that come along.
+    """Sort every detector's negatives and count, for every pair, the negatives that come along.
 
     With `only_useful`, levels that cost more than some solution that is quick to find may be left out, and the pairs
     that need them count as forbidden: no best solution uses them. It is done where it saves memory worth the time.
@@ -146,7 +146,7 @@ class _Table:
         return order
 
     def _columns(self, visit: Callable[[int, FloatArray], Any]) -> Iterator[tuple[int, Any]]:
-        """(j, visit(j, scores of the negatives under j)) for every exemplar, worked out in threads."""
+        """(j, visit(j, scores of the negatives under j)) for every detector, worked out in threads."""
         scores = self.problem.negative_scores
         is_all = len(self.costly) == len(scores)
         n_threads = self.n_jobs or os.cpu_count() or 1
@@ -184,7 +184,7 @@ class _Table:
 def _leave_out_useless(problem: CalibrationProblem, delta: NDArray[np.int32], difficulty: NDArray[np.float64]) -> int:
     """Forbid, in place, pairs that cost more than a solution that is quick to find; returns the highest level left.
 
-    The solution: the hardest positives first, each raises the exemplar that needs the fewest more negatives for it.
+    The solution: the hardest positives first, each raises the detector that needs the fewest more negatives for it.
     """
     levels = np.zeros(delta.shape[1], dtype=np.int64)
     coverable = np.flatnonzero(np.isfinite(difficulty))
@@ -202,7 +202,7 @@ def _leave_out_useless(problem: CalibrationProblem, delta: NDArray[np.int32], di
 def levels_to_thresholds(
     problem: CalibrationProblem, delta: NDArray[np.int32], levels: NDArray[np.int32]
 ) -> FloatArray:
-    """(E,) thresholds under the lowest positive that each exemplar accepts at its level, its upper bound if none."""
+    """(E,) thresholds under the lowest positive that each detector accepts at its level, its upper bound if none."""
     accepted = delta <= levels
     lowest = np.where(accepted, problem.positive_scores, np.inf).min(axis=0)
     return problem.thresholds_from_lowest(lowest.astype(problem.positive_scores.dtype, copy=False))
@@ -262,10 +262,10 @@ def _unscored(orphans: NDArray[np.intp], min_recall: float) -> str:
 def _what_bars(problem: CalibrationProblem, orphans: NDArray[np.intp]) -> str:
     """Why nobody may cover the positives `orphans`, and what could be done about it."""
     if problem.forbidden is not None and problem.forbidden[orphans].all():
-        return "`forbidden` bars every exemplar: allow a pair or lower `min_recall`"
+        return "`forbidden` bars every detector: allow a pair or lower `min_recall`"
     scores = problem.positive_scores[orphans]
     if np.isneginf(scores).any():
-        return "every exemplar that scores it is barred, by `forbidden` or `lower_thresholds`: lower `min_recall`"
+        return "every detector that scores it is barred, by `forbidden` or `lower_thresholds`: lower `min_recall`"
     if (scores <= problem.lower_thresholds).all():
-        return "`lower_thresholds` bars every exemplar: lower a threshold or `min_recall`"
-    return "`forbidden` and `lower_thresholds` bar every exemplar: allow a pair, lower a threshold or `min_recall`"
+        return "`lower_thresholds` bars every detector: lower a threshold or `min_recall`"
+    return "`forbidden` and `lower_thresholds` bar every detector: allow a pair, lower a threshold or `min_recall`"

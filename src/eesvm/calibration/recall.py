@@ -1,4 +1,4 @@
-"""The most recall within a budget: the search for few exemplars, and recall floors for many.
+"""The most recall within a budget: the search for few detectors, and recall floors for many.
 
 In: a `CalibrationProblem` and a `RecallGoal`. Out: a `CalibrationResult` with `recall` and `recall_bound`, whose
 thresholds have been checked against the scores.
@@ -27,7 +27,7 @@ from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.search.column_search import MOST_EXEMPLARS
 from eesvm.calibration.search.recall_search import RecallSearch
 
-_FACTORS = (1.0, 2.0, 4.0)  # of the budget over the number of exemplars: prices to try
+_FACTORS = (1.0, 2.0, 4.0)  # of the budget over the number of detectors: prices to try
 
 
 def most_recall(
@@ -66,7 +66,7 @@ def _best_scale(
     enough: float,
     scale: float,
 ) -> tuple[float, FloatArray | None]:
-    """Try prices on exemplars; returns the scale with the best bound, and the best thresholds met on the way."""
+    """Try prices on detectors; returns the scale with the best bound, and the best thresholds met on the way."""
     best: tuple[float, float] | None = None
     most = float(goal.allowance(problem, is_proof=True).at(0))
     for factor in _FACTORS:
@@ -166,16 +166,16 @@ def _what_can_be_met(problem: CalibrationProblem, goal: RecallGoal) -> str:
     """The sentence about a goal at which nothing is accepted, with one at which something is."""
     ranked = rank(costs_as_negatives(problem), None)
     if len(ranked.coverable) == 0:
-        return "no exemplar may cover any positive, by `forbidden`, `lower_thresholds` or missing scores"
+        return "no detector may cover any positive, by `forbidden`, `lower_thresholds` or missing scores"
     if goal.max_loss is not None:
         least = float(ranked.difficulty[ranked.coverable].min()) + ranked.fixed_loss
         return f"no thresholds accept a positive at {goal}: the cheapest positive needs {least:g}"
     best = max(_best_precision(problem, ranked, j) for j in range(ranked.n_exemplars))
-    return f"no thresholds accept a positive at {goal}: single exemplars reach {best:.4g}"
+    return f"no thresholds accept a positive at {goal}: single detectors reach {best:.4g}"
 
 
 def _best_precision(problem: CalibrationProblem, ranked: RankedProblem, exemplar: int) -> float:
-    """The best precision that one exemplar has at any threshold, if the others accept no more than they must."""
+    """The best precision that one detector has at any threshold, if the others accept no more than they must."""
     delta = ranked.delta[ranked.coverable, exemplar]
     order = np.argsort(delta, kind="stable")
     order = order[delta[order] <= ranked.order.shape[1]]

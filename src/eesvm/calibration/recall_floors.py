@@ -1,4 +1,4 @@
-"""The most recall within a budget for many exemplars: a few recall floors, each searched as far as it helps.
+"""The most recall within a budget for many detectors: a few recall floors, each searched as far as it helps.
 
 In: a `CalibrationProblem` and a `RecallGoal`. Out: levels, a bound on what they leave out, and its certificate. At a
 floor, the search for the least loss either finds thresholds within the budget or proves more and more loss; a

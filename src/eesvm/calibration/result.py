@@ -29,12 +29,12 @@ class CalibrationResult:
     positives that is left out and the bound on it.
     """
 
-    thresholds: FloatArray  # (E,), +inf for a redundant exemplar
+    thresholds: FloatArray  # (E,), +inf for a redundant detector
     loss: float  # as CalibrationProblem.loss computes it
     lower_bound: float
     status: str
     method: str
-    assignment: NDArray[np.intp]  # (P,), the exemplar responsible for each positive, -1 where it is left out
+    assignment: NDArray[np.intp]  # (P,), the detector responsible for each positive, -1 where it is left out
     recall: float  # share of the positives' weight that is covered
     n_nodes: int
     seconds: float
@@ -44,7 +44,7 @@ class CalibrationResult:
     min_recall: float = 1.0  # the recall floor that the thresholds were asked to meet
     max_loss: float | None = None  # the budget that they were asked to keep while they cover as much as possible
     min_precision: float | None = None  # or the precision
-    max_detectors: int | None = None  # how many exemplars may be in use
+    max_detectors: int | None = None  # how many detectors may be in use
     recall_bound: float = 1.0  # no thresholds within the budget, or at the precision, have more recall
 
     def __repr__(self) -> str:
@@ -73,10 +73,10 @@ class CalibrationResult:
 
     @property
     def active(self) -> NDArray[np.bool_]:
-        """(E,) False for the redundant exemplars, whose threshold is +inf: they accept nothing."""
+        """(E,) False for the redundant detectors, whose threshold is +inf: they accept nothing."""
         return np.asarray(self.thresholds) < np.inf
 
     @property
     def n_redundant(self) -> int:
-        """How many exemplars accept nothing."""
+        """How many detectors accept nothing."""
         return int((~self.active).sum())

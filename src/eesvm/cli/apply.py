@@ -1,6 +1,6 @@
 """`eesvm apply`: score new rows with a calibration that was saved.
 
-In: a calibration and a score table. Out: a csv file with one line per row: score, decision, winning exemplar, margin.
+In: a calibration and a score table. Out: a csv file with one line per row: score, decision, winning detector, margin.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _read(arguments: argparse.Namespace, calibrator: JointCalibrator) -> ScoreTa
     if table.n_exemplars != len(calibrator.thresholds_):
         raise InputError(
             f"{arguments.scores}: there are {table.n_exemplars} columns of scores, "
-            f"but the calibration has {len(calibrator.thresholds_)} exemplars"
+            f"but the calibration has {len(calibrator.thresholds_)} detectors"
         )
     return table
 

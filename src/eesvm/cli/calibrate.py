@@ -1,4 +1,4 @@
-"""`eesvm calibrate`: one threshold per exemplar for a score table.
+"""`eesvm calibrate`: one threshold per detector for a score table.
 
 In: a score table and limits. Out: a folder with calibration.json, certificate.npz where the search made one,
 thresholds.csv and loss_and_bound.png, and with --compare how every calibrator does on rows that it has not seen, and
@@ -11,10 +11,12 @@ import argparse
 import time
 from pathlib import Path
 
-from eesvm._support.files import atomic_folder, check_output_folder
+from eesvm._support.amounts import percent
+from eesvm._support.files import atomic_folder, check_output_folder, check_room
 from eesvm._support.validation import InputError
 from eesvm.calibration.calibrators.joint import JointCalibrator
 from eesvm.calibration.exact import check_goal
+from eesvm.calibration.files.calibrations import save_calibration
 from eesvm.calibration.frontier import RecallFrontier, recall_frontier
 from eesvm.calibration.held_out import HeldOut
 from eesvm.calibration.problem import CalibrationProblem
@@ -49,6 +51,12 @@ def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
     _check_options(arguments)
     check_output_folder(arguments.output, arguments.overwrite)
+    check_room(arguments.output)
+    if arguments.group_column is not None and arguments.scores.lower().endswith(".npz"):
+        raise InputError(
+            f"{arguments.scores}: an .npz file has no column {arguments.group_column!r}: its groups are the array "
+            "`groups`, or `positive_groups` and `negative_groups`"
+        )
     table = read_score_table(
         arguments.scores,
         label_column=arguments.label_column,
@@ -72,23 +80,28 @@ def run(arguments: argparse.Namespace) -> int:
     except InputError as error:
         raise InputError(f"{arguments.scores}: {error}") from None
     # Written first: whoever closes our output early, `head` say, still gets the files.
-    with atomic_folder(arguments.output, arguments.overwrite) as folder:
-        write_calibration(folder, calibrator, problem, table.names)
-        if held_out is not None:
-            write_held_out(folder, held_out)
-        if frontier is not None and arguments.frontier:
-            write_frontier(folder, frontier)
-        if arguments.report:
-            title = f"Thresholds for {Path(arguments.scores).name}"
-            write_report(folder, title, table, calibrator, problem, held_out, frontier)
-        if comparison is not None:
-            write_comparison(folder, comparison)
-        names = sorted(entry.name for entry in folder.iterdir())
+    try:
+        with atomic_folder(arguments.output, arguments.overwrite) as folder:
+            write_calibration(folder, calibrator, problem, table.names)
+            if held_out is not None:
+                write_held_out(folder, held_out)
+            if frontier is not None and arguments.frontier:
+                write_frontier(folder, frontier)
+            if arguments.report:
+                title = f"Thresholds for {Path(arguments.scores).name}"
+                write_report(folder, title, table, calibrator, problem, held_out, frontier)
+            if comparison is not None:
+                write_comparison(folder, comparison)
+            names = sorted(entry.name for entry in folder.iterdir())
+    except (OSError, InputError) as error:  # a full disk, or a folder that somebody has made meanwhile
+        _rescue(table, calibrator, arguments, error, screen)
+        raise
     for note in table.notes:
         screen.note(note)
     report_result(calibrator, problem, screen)
     if held_out is not None:
         report_held_out(held_out, screen)
+        _note_target(table, held_out, arguments, screen)
     if frontier is not None and arguments.frontier:
         report_frontier(frontier, problem, screen)
     if comparison is not None:
@@ -96,11 +109,46 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.bounds is not None:
             screen.note("bounds on thresholds are not part of the comparison")
         if arguments.max_detectors is not None or arguments.detector_cost > 0:
-            screen.note("limits and costs of exemplars are not part of the comparison")
+            screen.note("limits and costs of detectors are not part of the comparison")
     screen.say(f"\nwritten to {arguments.output}: {', '.join(names)}")
     if arguments.verify:
         verify_result(problem, calibrator.result_, screen)
     return 0
+
+
+def _note_target(table: ScoreTable, held_out: HeldOut, arguments: argparse.Namespace, screen: Screen) -> None:
+    """Say where the recall that is wanted of new rows is not what held-out rows have."""
+    target = arguments.target_recall
+    if target is None or held_out.recall.high >= target:
+        return
+    text = f"the recall of {percent(target)} that is asked for is not reached on held-out rows"
+    if table.groups is not None and table.exemplar_groups is not None and not arguments.across_groups:
+        text += ", where no detector covers rows of its own group: --across-groups chooses thresholds so, too"
+    screen.note(text)
+
+
+def _rescue(
+    table: ScoreTable, calibrator: JointCalibrator, arguments: argparse.Namespace, error: Exception, screen: Screen
+) -> None:
+    """Save what a long search has found where not all of it can be written: the smallest file, else lines of text."""
+    if isinstance(error, OSError) and _is_saved(calibrator, arguments):
+        raise InputError(
+            f"{arguments.output}: {error.strerror or error}: calibration.json is saved, with which `eesvm apply` "
+            "works, and nothing else"
+        ) from None
+    screen.say("the thresholds, which cannot be written:")
+    for name, threshold in zip(table.names, calibrator.thresholds_.tolist(), strict=True):
+        screen.say(f"{name},{threshold!r}")
+
+
+def _is_saved(calibrator: JointCalibrator, arguments: argparse.Namespace) -> bool:
+    """Whether the calibration alone could be written."""
+    try:
+        with atomic_folder(arguments.output, arguments.overwrite) as folder:
+            save_calibration(folder / "calibration.json", calibrator)
+    except (OSError, InputError):
+        return False
+    return True
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
@@ -224,10 +272,10 @@ def _compare_on_held_out(
 
 
 def _report_comparison(table: ScoreTable, comparison: Comparison, screen: Screen) -> None:
-    report_comparison(comparison.tables, screen)
+    report_comparison(comparison, screen)
     n_left_out = table.n_exemplars - comparison.test.n_exemplars
     if n_left_out:
-        screen.note(f"{n_left_out} exemplars from held-out groups are not part of it")
+        screen.note(f"{n_left_out} detectors from held-out groups are not part of it")
     if table.weights is not None or table.forbidden is not None:
         screen.note("weights and forbidden pairs of the file are not part of the comparison")
 

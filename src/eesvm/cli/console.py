@@ -108,7 +108,7 @@ class SearchLines:
 def result_facts(result: CalibrationResult, n_negatives: int | None = None) -> list[tuple[str, str]]:
     """The answer and its evidence."""
     facts = [
-        ("exemplars", f"{len(result.thresholds):,}"),
+        ("detectors", f"{len(result.thresholds):,}"),
         ("positives", f"{len(result.assignment):,}"),
         ("negatives", "" if n_negatives is None else f"{n_negatives:,}"),
         ("asked for", "" if result.goal is None else f"the most recall with {result.goal}"),
@@ -118,7 +118,7 @@ def result_facts(result: CalibrationResult, n_negatives: int | None = None) -> l
         ("recall bound", "" if result.goal is None else f"{percent(result.recall_bound)} (no thresholds have more)"),
         ("gap", percent(result.gap)),
         ("status", f"{result.status} ({_STATUS_TEXTS.get(result.status, '')})"),
-        ("redundant exemplars", f"{result.n_redundant:,}"),
+        ("redundant detectors", f"{result.n_redundant:,}"),
         ("recall", percent(result.recall) if result.goal is None else ""),
         ("nodes", f"{result.n_nodes:,}"),
         ("seconds", f"{result.seconds:.2f}"),

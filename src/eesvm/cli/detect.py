@@ -10,12 +10,12 @@ import glob
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eesvm._support.amounts import duration, enumeration
-from eesvm._support.files import atomic_folder, check_output_file, check_output_folder
+from eesvm._support.amounts import counted, duration, enumeration
+from eesvm._support.files import atomic_folder, check_output_file, check_output_folder, check_room
 from eesvm._support.validation import InputError, check_image_name
 from eesvm.cli.arguments import UsageError, judging_options
 from eesvm.cli.console import Screen
@@ -29,6 +29,7 @@ from eesvm.descriptors.cache import DescriptorCache
 from eesvm.detector.class_calibration import check_calibrators
 from eesvm.detector.detector import ExemplarDetector, named_apart
 from eesvm.detector.options import AUTO
+from eesvm.detector.suggestions import NothingSuggestedError, why_none
 from eesvm.images.files import write_image
 from eesvm.metrics.detection_files import (
     Ids,
@@ -39,11 +40,14 @@ from eesvm.metrics.detection_files import (
     write_csv_detections,
     write_voc_detections,
 )
+from eesvm.metrics.searched_images import SEARCH_NAME, write_search
 from eesvm.report.annotated import annotated
 from eesvm.structures import Dataset, Detections, ImageRecord, Problem
 from eesvm.transfer.choices import BOX_FORMATS, MASK_FORMATS
 from eesvm.transfer.labelling_files import labelled_images, write_labels
 from eesvm.transfer.refinement import mean_masks
+
+_OWN_SCORE = "--score with a number leaves out what scores less"
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -76,19 +80,23 @@ def run(arguments: argparse.Namespace) -> int:
         found = [one.at_least(suggested) for one in found]
     if not found:
         raise InputError(f"none of the images can be looked at: {problems[-1]}")
-    files = _write(found, records, formats, detector, ids, arguments)
+    unreadable = _unreadable(records, found, problems)
+    files = _write(found, records, unreadable, formats, detector, ids, arguments)
     total = time.perf_counter() - started
     _report(found, n_images_given(records, opening), total, screen)
     if suggested is not None:
         screen.note("least scores: " + ", ".join(f"{name} {least:.3g}" for name, least in suggested.items()))
-        silent = [name for name in detector.classes_ if name not in suggested]
-        if silent:
-            screen.note(f"the training images suggest no least score of {enumeration(silent)}: all detections stay")
+        _note_unjudged(detector, suggested, arguments.calibrator, screen)
     most = detector.checked_options().detection.max_detections
     if arguments.score is None and most is not None and any(len(one) >= most for one in found):
         kept = f"the {most:,} best detections of an image are kept, however low they score"
         screen.note(f"{kept}: --score auto keeps those worth a look")
     report_problems(problems, screen)
+    if unreadable and SEARCH_NAME not in {Path(name).name for name in files}:
+        screen.note(
+            f"{arguments.output} has no place for {counted(len(unreadable), 'image')} that could not be read: "
+            f"`eesvm evaluate` counts their objects as missed, apart where OUT is a folder, which has {SEARCH_NAME}"
+        )
     screen.say(f"\nwritten to {', '.join(files)}")
     if arguments.profile:
         report_profile(detector.seconds_, total, screen)
@@ -108,10 +116,12 @@ def _formats(arguments: argparse.Namespace) -> tuple[str, ...]:
         raise UsageError(f"{arguments.output} is one file: for --draw, name a folder")
     if of_suffix is None:
         check_output_folder(arguments.output, arguments.overwrite)
+        check_room(arguments.output)
         return wanted or ("csv",)
     if wanted and wanted != (of_suffix,):
         raise UsageError(f"{arguments.output} holds {of_suffix} alone: for {arguments.format}, name a folder")
     check_output_file(arguments.output, arguments.overwrite)
+    check_room(arguments.output)
     return (of_suffix,)
 
 
@@ -144,7 +154,23 @@ def suggested_scores(detector: ExemplarDetector, arguments: argparse.Namespace) 
         if arguments.precision is not None:
             raise UsageError("--precision needs --score auto")
         return None
-    return detector.suggested_scores(arguments.calibrator, arguments.precision)
+    try:
+        return detector.suggested_scores(arguments.calibrator, arguments.precision)
+    except NothingSuggestedError as error:
+        raise InputError(f"{error}; {_OWN_SCORE}") from None
+
+
+def _note_unjudged(
+    detector: ExemplarDetector, suggested: Mapping[str, float], calibrator: str | None, screen: Screen
+) -> None:
+    """Say of which classes --score auto leaves nothing out, why, and what would."""
+    name = calibrator or detector.checked_options().calibration.calibrator
+    whys: dict[str, list[str]] = {}
+    for model in detector.models_:
+        if model.class_name not in suggested:
+            whys.setdefault(why_none(model, name), []).append(model.class_name)
+    for why, classes in whys.items():
+        screen.note(f"--score auto keeps every detection of {enumeration(classes)}, as {why}: {_OWN_SCORE}")
 
 
 def _options(detector: ExemplarDetector, arguments: argparse.Namespace) -> Any:
@@ -189,9 +215,25 @@ def together(records: Sequence[ImageRecord], problems: Sequence[Problem] = ()) -
     return list({record.image_id: record for record in apart}.values())  # a file that is named twice is one image
 
 
+def _unreadable(
+    records: Sequence[ImageRecord], found: Sequence[Detections], problems: Sequence[Problem]
+) -> dict[str, str]:
+    """Ids of the images that could not be looked at, and why; last those that could not even be opened."""
+    seen, whys = {one.image_id for one in found}, {problem.path: problem.reason for problem in problems}
+    left = {
+        record.image_id: whys.get(record.path, whys.get(record.image_id, ""))
+        for record in records
+        if record.image_id not in seen
+    }
+    opened = {record.path for record in records}
+    unopened = {Path(one.path).stem: one.reason for one in problems if one.kind == "image" and one.path not in opened}
+    return left | {name: why for name, why in unopened.items() if name not in seen and name not in left}
+
+
 def _write(
     found: Sequence[Detections],
     records: Sequence[ImageRecord],
+    unreadable: Mapping[str, str],
     formats: Sequence[str],
     detector: ExemplarDetector,
     ids: Ids | None,
@@ -210,6 +252,8 @@ def _write(
                 write_labels(folder, name, images, detector.classes_, place=out)
             else:
                 _write_file(folder / f"detections.{'csv' if name == 'csv' else 'json'}", name, found, detector, ids)
+        if set(formats) - set(BOX_FORMATS):  # what `eesvm evaluate` reads
+            write_search(folder / SEARCH_NAME, found, unreadable)
         if arguments.draw:
             _draw(found, records, detector, folder / "pictures")
         names = sorted(entry.name for entry in folder.iterdir())

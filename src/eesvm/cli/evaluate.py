@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from eesvm._support.amounts import counted
 from eesvm._support.extras import MissingPackageError
@@ -34,8 +34,9 @@ from eesvm.metrics import (
     evaluate_detections,
 )
 from eesvm.metrics.detection_files import locate_detections, read_annotation_ids, read_detections
+from eesvm.metrics.searched_images import SEARCH_NAME, Search, read_search
 from eesvm.report.figures import detection_curves
-from eesvm.structures import Dataset, Detections
+from eesvm.structures import Dataset, Detections, ImageRecord
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -62,13 +63,19 @@ def run(arguments: argparse.Namespace) -> int:
         classes=classes,
     )
     _print(truth, reports, errors, screen)
-    if arguments.split is not None or not _note_empty_images(truth, detections, screen):
-        _note_unsearched_images(truth, detections, [each.class_name for each in reports[0].classes], place, screen)
+    judged, search = [each.class_name for each in reports[0].classes], read_search(place)
+    is_known = search is not None and search.searched.issuperset(one.image_id for one in detections)
+    unseen = _Unseen.of(truth, search, judged) if search is not None and is_known else None
+    if unseen is not None:
+        for note in unseen.notes(len(truth)):
+            screen.note(note)
+    elif arguments.split is not None or not _note_empty_images(truth, detections, screen):
+        _note_unsearched_images(truth, detections, judged, place, screen)
     if arguments.json:
-        _print_json(reports, errors)
+        _print_json(reports, errors, unseen)
     if arguments.output is not None:
         with atomic_folder(arguments.output, arguments.overwrite) as folder:
-            _write(folder, reports, errors)
+            _write(folder, reports, errors, [] if unseen is None else unseen.notes(len(truth)))
             names = sorted(path.name for path in folder.iterdir())
         screen.say(f"written to {arguments.output}: {', '.join(names)}")
     return 0
@@ -167,21 +174,75 @@ def _note_unsearched_images(
         )
 
 
-def _print_json(reports: list[DetectionReport], errors: ErrorBreakdown) -> None:
+class _Unseen(NamedTuple):
+    """Images that the detector has not looked at, and how many objects in them count as missed."""
+
+    n_unreadable: int
+    n_objects_unreadable: int
+    n_not_given: int
+    n_objects_not_given: int
+    home: str | None  # the smallest split that has all images which the detector was given
+
+    @classmethod
+    def of(cls, truth: Dataset, search: Search, classes: Sequence[str]) -> Self:
+        unread = [record for record in truth if record.image_id in search.unreadable]
+        given = search.searched | search.unreadable
+        others = [record for record in truth if record.image_id not in given]
+        known = {record.image_id for record in truth}
+        homes = [name for name, ids in truth.splits.items() if "=" not in name and given <= set(ids) < known]
+        home = min(homes, key=lambda name: (len(truth.splits[name]), name), default=None)
+        return cls(len(unread), _n_judged(unread, classes), len(others), _n_judged(others, classes), home)
+
+    def notes(self, n_images: int) -> list[str]:
+        """In words; nothing where no object is concerned."""
+        found = []
+        if self.n_objects_unreadable:
+            found.append(
+                f"{counted(self.n_objects_unreadable, 'object')} in {counted(self.n_unreadable, 'image')} that `eesvm "
+                f"detect` could not read count{'s' * (self.n_objects_unreadable == 1)} as missed: see {SEARCH_NAME} "
+                "beside the detections"
+            )
+        if self.n_objects_not_given:
+            split = "choose the split" if self.home is None else f"add --split {self.home}, the one"
+            found.append(
+                f"{counted(self.n_objects_not_given, 'object')} in {self.n_not_given:,} of {n_images:,} images that "
+                f"`eesvm detect` was not given count{'s' * (self.n_objects_not_given == 1)} as missed: if they are not "
+                f"meant, {split} that was searched"
+            )
+        return found
+
+    def as_dict(self) -> dict[str, int]:
+        return {name: value for name, value in self._asdict().items() if name != "home"}
+
+
+def _n_judged(records: Iterable[ImageRecord], classes: Sequence[str]) -> int:
+    """How many objects in these images have to be found."""
+    wanted = set(classes)
+    return sum(
+        one.class_name in wanted and not (one.is_difficult or one.is_crowd)
+        for record in records
+        for one in record.instances
+    )
+
+
+def _print_json(reports: list[DetectionReport], errors: ErrorBreakdown, unseen: _Unseen | None) -> None:
     header, *rows = errors.to_csv_rows()
-    document = {
+    document: dict[str, Any] = {
         "reports": [report.as_dict() for report in reports],
         "errors": [dict(zip(header, row, strict=True)) for row in rows],
     }
+    if unseen is not None:
+        document["unseen"] = unseen.as_dict()
     sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def _write(folder: Path, reports: list[DetectionReport], errors: ErrorBreakdown) -> None:
+def _write(folder: Path, reports: list[DetectionReport], errors: ErrorBreakdown, notes: Sequence[str]) -> None:
     for report in reports:
         write_csv(folder / f"{report.protocol}.csv", report.to_csv_rows())
         save_png(detection_curves(report), folder / f"precision_recall_{report.protocol}.png")
     with atomic_write(folder / "evaluation.md", text=True) as handle:
-        handle.write("\n".join([*(report.to_markdown() for report in reports), errors.to_markdown()]))
+        remarks = [f"{note[0].upper()}{note[1:]}.\n" for note in notes]
+        handle.write("\n".join([*(report.to_markdown() for report in reports), errors.to_markdown(), *remarks]))
     write_csv(folder / "errors.csv", errors.to_csv_rows())
     write_csv(folder / "false_positives.csv", [FalsePositive._fields, *errors.false_positives])
     write_csv(folder / "missed_objects.csv", [MissedObject._fields, *errors.missed])

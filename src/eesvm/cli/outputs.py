@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from eesvm.calibration.result import CalibrationResult
 from eesvm.calibration.tables.fit import summarise_exemplars
 from eesvm.calibration.tables.score_table import ScoreTable
 from eesvm.cli.console import Screen, result_facts
+from eesvm.experiments.tables.verdicts import verdicts
 from eesvm.experiments.tables.windows import Method, WindowComparison, WindowTables
 from eesvm.report.figures import loss_and_bound, plot_recall_frontier, precision_recall_curves
 from eesvm.report.score_page import ScoreReport, render
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 CERTIFICATE_NAME = "certificate.npz"
 COMPARISON_HEADER = ("method", "recall, %", "false positives", "window AP, %")
+FLOOR_HEADER = ("recall floor", "left out", "loss", "at least", "saved", "search")
 FRONTIER_HEADER = ("the hardest", "left out", "share of the loss")
 _UNIT_TEXTS = {
     "scores": "units of the scores",
@@ -62,20 +65,36 @@ class Comparison:
     tables: WindowTables
     test: ScoreTable
 
+    @cached_property
+    def verdicts(self) -> list[list[str]]:
+        """Which method is best on these rows, in sentences, for each comparison."""
+        return [
+            verdicts(
+                each,
+                np.asarray(self.test.labels) == 1,
+                any_accepts(self.test.scores, each.result.thresholds),
+                self.test.groups,
+            )
+            for each in self.tables.comparisons
+        ]
+
 
 def report_result(calibrator: JointCalibrator, problem: CalibrationProblem, screen: Screen) -> None:
     """Print the answer, its evidence, and what is worth knowing about the columns."""
     result = calibrator.result_
     facts = result_facts(result, problem.n_negatives)
+    is_for_new_rows = hasattr(calibrator, "pooled_")  # not where it was interrupted before
+    if is_for_new_rows and calibrator.target_recall is not None:
+        facts = _facts_for_new_rows(facts, calibrator.target_recall, result)
     if result.goal is not None:
         facts.append(("precision", percent(problem.precision(result.thresholds))))
     if problem.detector_cost.any():
         cost = float(problem.detector_cost[problem.in_use(result.thresholds)].sum())
-        facts.append(("exemplars in use", f"cost {amount(cost)} of the loss"))
-    if calibrator.target_recall is not None:
-        facts.append(("wanted of new rows", f"recall {percent(calibrator.target_recall)}"))
-        if hasattr(calibrator, "pooled_"):
-            facts.append(("thresholds", _pooled_text(calibrator.pooled_)))
+        facts.append(("detectors in use", f"cost {amount(cost)} of the loss"))
+    if is_for_new_rows:
+        facts.append(("thresholds", _pooled_text(calibrator.pooled_)))
+    elif calibrator.target_recall is not None:
+        facts.append(("asked for", f"a recall of {percent(calibrator.target_recall)} on new rows"))
     screen.facts(facts)
     for note in problem.notes(getattr(calibrator, "exemplar_names_", None)):
         screen.note(note)
@@ -83,6 +102,29 @@ def report_result(calibrator: JointCalibrator, problem: CalibrationProblem, scre
         screen.note("the search was interrupted; these are the best thresholds it had found")
         if calibrator.target_recall is not None:
             screen.note("held-out rows were not asked for the wanted recall: expect less of it on new rows")
+
+
+def _facts_for_new_rows(
+    facts: list[tuple[str, str]], target: float, result: CalibrationResult
+) -> list[tuple[str, str]]:
+    """The same without a bound and a gap beside the loss: these are about other thresholds, the best of these rows."""
+    texts = {
+        "loss": f"{amount(result.loss)} (weight of the accepted negatives), with recall {percent(result.recall)} here",
+        "lower bound": "",
+        "gap": "",
+        "recall": "",
+        "status": "chosen for new rows, so not the best on these",
+    }
+    kept = [(name, texts.get(name, value)) for name, value in facts]
+    least = (
+        f"for a recall of {percent(target)} of these rows alone no thresholds have a loss below "
+        f"{amount(result.lower_bound)}"
+    )
+    return [
+        ("asked for", f"a recall of {percent(target)} on new rows"),
+        *[(name, value) for name, value in kept if value],
+        ("for comparison", least),
+    ]
 
 
 def _pooled_text(pooled: Pooled) -> str:
@@ -173,8 +215,8 @@ def _conditions(problem: CalibrationProblem, result: CalibrationResult) -> list[
         for is_there, text in (
             (result.goal is not None, f"{result.goal} is asked for"),
             (result.min_recall < 1, f"a recall of {percent(result.min_recall)} is enough"),
-            (result.max_detectors is not None, f"{result.max_detectors} exemplars may be in use"),
-            (bool(problem.detector_cost.any()), "exemplars in use have a cost"),
+            (result.max_detectors is not None, f"{result.max_detectors} detectors may be in use"),
+            (bool(problem.detector_cost.any()), "detectors in use have a cost"),
             (n_bounded > 0, f"{n_bounded:,} of {problem.n_exemplars:,} thresholds are bounded"),
             (n_forbidden > 0, f"{n_forbidden:,} pairs are forbidden"),
         )
@@ -183,7 +225,20 @@ def _conditions(problem: CalibrationProblem, result: CalibrationResult) -> list[
 
 
 def report_frontier(frontier: RecallFrontier, problem: CalibrationProblem, screen: Screen) -> None:
-    """Print how much of the loss a few hard positives cost."""
+    """Print what every floor costs, and how much of the loss a few hard positives do."""
+    screen.say("\nwhat recall floors cost on these rows:")
+    floors = [
+        [
+            percent(row["floor"]),
+            f"{row['n_left_out']:,}",
+            amount(row["loss"]),
+            amount(row["lower_bound"]),
+            share_text(row["owed"], row["owed_low"], row["owed_high"]),
+            row["status"],
+        ]
+        for row in frontier.table()
+    ]
+    screen.table(FLOOR_HEADER, floors)
     if not frontier.is_complete:
         screen.note("the recall frontier was interrupted; floors that were not begun are missing")
     rows = [
@@ -200,15 +255,18 @@ def report_frontier(frontier: RecallFrontier, problem: CalibrationProblem, scree
         screen.table(FRONTIER_HEADER, rows)
 
 
-def report_comparison(tables: WindowTables, screen: Screen) -> None:
-    """Print the rows of the paper's tables 1 and 2."""
-    for comparison in tables.comparisons:
+def report_comparison(compared: Comparison, screen: Screen) -> None:
+    """Print the rows of the paper's tables 1 and 2, and which method is best."""
+    tables = compared.tables
+    for comparison, verdict in zip(tables.comparisons, compared.verdicts, strict=True):
         variant = f"{comparison.variant}; " if len(tables.comparisons) > 1 else ""
         screen.say(
             f"\nheld out: {tables.n_positives:,} positives, {tables.n_negatives:,} negatives, the rest is for fitting; "
             f"{variant}counted at the recall of the joint thresholds, {percent(comparison.recall)}"
         )
         screen.table(COMPARISON_HEADER, comparison_rows(comparison))
+        for text in verdict:
+            screen.say(text)
 
 
 def comparison_rows(comparison: WindowComparison) -> list[list[str]]:
@@ -235,7 +293,8 @@ def write_calibration(
     rows = zip(names, *summarise_exemplars(problem, result.thresholds).columns(), strict=True)
     write_csv(folder / "thresholds.csv", [THRESHOLD_HEADER, *rows])
     name = "loss_and_bound.png" if result.goal is None else "left_out_and_bound.png"
-    figure = loss_and_bound(result.history, result.status, result.seconds, is_recall=result.goal is not None)
+    what = "" if calibrator.target_recall is None else "The search on these rows alone"
+    figure = loss_and_bound(result.history, result.status, result.seconds, result.goal is not None, what)
     save_png(figure, folder / name)
 
 
@@ -250,7 +309,9 @@ def write_comparison(folder: Path, comparison: Comparison) -> None:
     """The comparison as csv, as Markdown and as a picture."""
     write_csv(folder / "comparison.csv", comparison.tables.to_csv_rows())
     with atomic_write(folder / "comparison.md", text=True) as handle:
-        handle.write(comparison.tables.to_markdown())
+        both = zip(comparison.tables.comparisons, comparison.verdicts, strict=True)
+        texts = [f"**{each.variant}**: {' '.join(verdict)}\n" for each, verdict in both]
+        handle.write("\n".join([comparison.tables.to_markdown(), *texts]))
     save_png(comparison_figure(comparison), folder / "precision_recall.png")
 
 

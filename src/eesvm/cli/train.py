@@ -1,7 +1,8 @@
 """`eesvm train`: a detector from annotated images.
 
 In: a dataset and options. Out: a model folder, which `eesvm detect` uses. An interrupted run is
-resumed; started again after it has finished, it redoes what other options ask for, or nothing.
+resumed; started again after it has finished, it redoes what other options ask for, or nothing. A model of other images
+is replaced only with --overwrite.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import math
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from eesvm._support.amounts import amount, counted, duration, percent
@@ -39,6 +41,8 @@ from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.options import DetectorOptions
 from eesvm.structures import Dataset
 
+_SHOWN = 5  # changes that are named where a model is replaced
+
 
 def run(arguments: argparse.Namespace) -> int:
     screen = Screen(arguments.quiet)
@@ -63,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
                 memory=memory,
                 network=open_role(arguments, "network"),
                 test=open_role(arguments, "test"),
+                overwrite=arguments.overwrite,
             )
     except KeyboardInterrupt:
         sys.stderr.write("eesvm: interrupted: the same command resumes the run\n")
@@ -149,10 +154,18 @@ def _report(
     note_unlabelled(dataset, screen)
     report_problems([*dataset.problems, *detector.problems_], screen)
     screen.say()
+    if detector.changed_ and detector.replaced_:
+        screen.note(f"the model that {arguments.output} held is replaced: {_listed(detector.replaced_)}")
     if detector.changed_:
         screen.say(f"written to {arguments.output}: see MODEL.md in it, then `eesvm detect {arguments.output} IMAGES`")
     else:
         screen.say(f"{arguments.output} is up to date: there was nothing to do")
+
+
+def _listed(changes: Sequence[str]) -> str:
+    """The first few of them; another preset changes many options."""
+    more = len(changes) - _SHOWN
+    return "; ".join([*changes[:_SHOWN], f"and {more} more, see model.json"] if more > 0 else changes)
 
 
 def how_to_go_on(class_name: str, result: CalibrationResult) -> str:

@@ -30,7 +30,7 @@ from eesvm.detector.detector import ExemplarDetector
 from eesvm.detector.training_table import StageProgress
 from eesvm.images.files import write_image, write_picture
 from eesvm.metrics.detection_files import read_detections
-from eesvm.report.transfer_pictures import grid, is_drawn, panel, superimposed
+from eesvm.report.transfer_pictures import grid, is_drawn, pair, panel, superimposed
 from eesvm.structures import Detections, ExemplarAnnotation, ImageRecord, Problem
 from eesvm.transfer.choices import MASK_FORMATS
 from eesvm.transfer.detections import (
@@ -58,10 +58,12 @@ from eesvm.transfer.quality import TransferQuality
 from eesvm.transfer.refinement import Means, mean_masks
 
 _HANDED = ("mask", "parts", "keypoints", "pose", "metadata")
-_SHEET, _SHEET_COLUMNS, _SHEET_HEIGHT, _SHEET_WIDTH = "contact_sheet.png", 5, 176, 200  # the last two of a picture
-_SHEET_TITLE = "Detections in green, the exemplars that won them laid over them, what these hand on in yellow."
+_SHEET, _SHEET_COLUMNS, _SHEET_HEIGHT, _SHEET_WIDTH = "contact_sheet.png", 4, 176, 240  # the last two of a picture
+_SHEET_TITLE = (
+    "Detections in green, what they inherit in yellow; beside each the exemplar that won it. Numbered as in pictures/."
+)
 _WINNERS_SHOWN = (
-    "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, are the votes handed on"
+    "pictures lay the winning exemplars over detections; outlined, and in pictures/*_panel.png, is the outcome of votes"
 )
 
 
@@ -91,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
         job.names = coco_names([one.record for one in job.chosen], job.exemplars, ids)
         with atomic_folder(arguments.output, arguments.overwrite) as folder:
-            text = f"{arguments.detections}, annotations handed on by {arguments.model}"
+            text = f"{arguments.detections}, annotations transferred by {arguments.model}"
             write_coco_transfer(folder / "annotations.json", _handed(job, folder), job.exemplars, job.names, text)
             for name in formats:
                 write_labels(folder, name, _labelled(job), detector.classes_, place=arguments.output)
@@ -162,7 +164,7 @@ def _choose(job: _Job, found: Sequence[Detections], records: Sequence[ImageRecor
 
 
 def _handed(job: _Job, folder: Path) -> Iterator[Handed]:
-    """Image by image what is handed on, counted, and its masks and XML written where they are wanted."""
+    """Image by image what is transferred, counted, and its masks and XML written where they are wanted."""
     progress = job.stage("annotations")
     for done, image in enumerate(job.chosen):
         if progress is not None:
@@ -191,7 +193,7 @@ def _formats(given: str | None) -> tuple[str, ...]:
 
 
 def _labelled(job: _Job) -> Iterator[LabelledImage]:
-    """The images as other tools want them, handed on again one by one: their masks are never in memory together."""
+    """The images as other tools want them, transferred again one by one: their masks are never in memory together."""
     records, found = [one.record for one in job.chosen], [one.detections for one in job.chosen]
     pixels = (pixels_of(record, []) if job.arguments.refine else None for record in records)
     handed = (hand_on(job.exemplars, one, seen, job.means) for one, seen in zip(job.chosen, pixels, strict=True))
@@ -199,7 +201,7 @@ def _labelled(job: _Job) -> Iterator[LabelledImage]:
 
 
 def _draw(job: _Job, folder: Path) -> None:
-    """The best detections, each with the exemplar laid over it and side by side, and all on one sheet."""
+    """The best detections, each with its exemplar laid over it and side by side; on one sheet beside it."""
     progress = job.stage("pictures")
     places = [(k, row) for k, one in enumerate(job.chosen) for row in range(len(one.detections))]
     scores = np.concatenate([one.detections.scores for one in job.chosen])
@@ -218,8 +220,12 @@ def _draw(job: _Job, folder: Path) -> None:
                 progress(len(drawn), len(ranks))
     if drawn:
         pictures, captions = zip(*(drawn[rank] for rank in sorted(drawn)), strict=True)
-        title = _SHEET_TITLE if job.arguments.consensus is None else f"{_SHEET_TITLE}\nThe {_WINNERS_SHOWN}."
-        sheet = grid(pictures, _SHEET_COLUMNS, _SHEET_HEIGHT, captions, title, min_width=_SHEET_WIDTH)
+        votes = (
+            ""
+            if job.arguments.consensus is None
+            else "\nWhat they inherit is by vote; beside them is the winner alone."
+        )
+        sheet = grid(pictures, _SHEET_COLUMNS, _SHEET_HEIGHT, captions, _SHEET_TITLE + votes, min_width=_SHEET_WIDTH)
         write_image(folder / _SHEET, sheet)
         job.has_sheet = True
 
@@ -237,13 +243,13 @@ def _draw_one(
     (found,) = image.detections[row]
     winner = job.exemplars[found.exemplar]
     text = f"{found.class_name} {_score_text(found.score)}"
-    origin = winner.name
+    origin = f"#{found.exemplar} {winner.name}"
     laid = superimposed(pixels, found.box, winner, transferred=handed)
     captions = (f"{found.image_id}\n{text}", f"winning exemplar\n{origin}", handed_text(image, row, handed))
     beside = panel(pixels, found.box, winner, handed, captions=captions)
     write_image(_made(folder / f"{rank:04d}.png"), laid)
     write_image(folder / f"{rank:04d}_panel.png", beside)
-    return laid, f"{rank}: {text}\n{origin}"
+    return pair(pixels, found.box, winner, handed, height=_SHEET_HEIGHT), f"{rank}: {text}\n{origin}"
 
 
 def _score_text(score: float) -> str:
@@ -255,7 +261,7 @@ def _score_text(score: float) -> str:
 
 
 def handed_text(image: ImageDetections, row: int, handed: TransferredAnnotation) -> str:
-    """What the picture of what was handed on is called: by whom, and what of it cannot be seen."""
+    """What the picture of what was transferred is called: by whom, and what of it cannot be seen."""
     lines = ["transferred"]
     voters, winner = image.voters[row], int(image.detections.exemplars[row])
     if voters != (winner,):
@@ -270,7 +276,7 @@ def handed_text(image: ImageDetections, row: int, handed: TransferredAnnotation)
 
 
 def _things(handed: TransferredAnnotation) -> set[str]:
-    """What was handed on beside the box."""
+    """What was transferred beside the box."""
     things = set(_HANDED).difference(handed.missing)
     return things if handed_labels(handed) else things - {"metadata"}
 
@@ -317,7 +323,7 @@ def _notes(job: _Job, found: Sequence[Detections], quality: TransferQuality | No
             + " left out"
         )
     if not job.counts:
-        yield "the exemplars of the model have boxes alone: only their identity was handed on"
+        yield "the exemplars of the model have boxes alone: only their identity was transferred"
     if quality is None and not job.arguments.no_quality:
         yield why_nothing_compared(job.chosen)
     if job.arguments.consensus is not None and job.has_sheet:

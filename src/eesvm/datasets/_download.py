@@ -92,7 +92,7 @@ def _download_all(
         except _Cut as error:
             tries = 0 if _size(path) > furthest else tries + 1
             if tries > retries:
-                state = f"{_size(path) / 1e6:.1f} of {archive.size / 1e6:.1f} MB are there, run it again to go on"
+                state = f"{_size(path) / 1e6:.1f} of {archive.size / 1e6:.1f} MB are there, run it again to resume"
                 raise FetchError(f"{url} cannot be downloaded: {error}; {state}") from error
             time.sleep(_FIRST_PAUSE * 2**tries if tries else 0)
 

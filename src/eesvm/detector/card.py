@@ -78,6 +78,8 @@ def _class_entry(model: ClassModel, folder: str, suggested: SuggestedScore | Non
         "calibrators": list(model.calibrators),
         "facts": model.facts,
     }
+    if _is_of_one_image(model):  # then what was learned of single exemplars was judged by the images it is of
+        entry["is_of_one_image"] = True
     n_mirrored = sum(one.is_mirrored for one in model.annotations)
     if n_mirrored:
         entry["n_mirrored"] = n_mirrored
@@ -102,6 +104,10 @@ def _class_entry(model: ClassModel, folder: str, suggested: SuggestedScore | Non
             "n_redundant": result.n_redundant,
         }
     return entry
+
+
+def _is_of_one_image(model: ClassModel) -> bool:
+    return len({one.image_id for one in model.annotations}) == 1
 
 
 def _shrunken(model: ClassModel) -> list[tuple[str, Any]]:
@@ -211,22 +217,32 @@ def _shrinkage_text(calibration: Mapping[str, Any], classes: Sequence[Mapping[st
     found = {entry["name"]: entry["shrinkage"][stored] for entry in classes if stored in entry.get("shrinkage", {})}
     if not found:
         return []
-    rows = [[name, *_shrinkage_cells(one)] for name, one in found.items()]
+    single = [entry["name"] for entry in classes if entry["name"] in found and entry.get("is_of_one_image")]
+    rows = [[name, *_shrinkage_cells(one, is_judged=name not in single)] for name, one in found.items()]
+    alone = (
+        [f"All objects of {enumeration(single)} are in one image: none can be left out, so nothing is stated here.", ""]
+        if single
+        else []
+    )
     since = [
         f"{entry['facts'][CHANGED]} of {entry['name']}" for entry in classes if entry.get("facts", {}).get(CHANGED)
     ]
     changes = [f"Since then few exemplars came, went or met hard negatives: {enumeration(since)}.", ""] if since else []
     return [
         "Detections are scored by exemplars on a scale that they share; of its own scale an exemplar keeps as much as "
-        "images left out support. Average precision there, by cross-validation over images:",
+        "images left out support. Average precision there, by cross-validation over images; exemplars have learned "
+        "from these images, too, so compare the columns with each other: all figures are lower on new images.",
         "",
         markdown_table(["class", "own share", "AP, raw scores", "AP, as chosen", "recall of thresholds"], rows),
         "",
+        *alone,
         *changes,
     ]
 
 
-def _shrinkage_cells(found: Mapping[str, Any]) -> list[str]:
+def _shrinkage_cells(found: Mapping[str, Any], is_judged: bool) -> list[str]:
+    if not is_judged:
+        return [f"{found['chosen']:g}", "", "", ""]
     precisions = dict(zip(found["strengths"], found["precisions"], strict=True))
     raw, recall = precisions.get(0.0), found["recall"]
     return [
@@ -248,7 +264,8 @@ def _suggestion_text(classes: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
     return [
         "Detections are worth showing from these scores on (`eesvm detect --score auto`): there F1 is best in training "
-        "images, each without the exemplars of its own objects. New images will do somewhat worse.",
+        "images, each without the exemplars of its own objects. What all exemplars share has learned from these "
+        "images, so precision and recall are lower on new ones, and much lower where training images are few.",
         "",
         markdown_table(["class", "score", "precision", "recall"], rows),
         "",

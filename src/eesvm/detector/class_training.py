@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from eesvm._support.amounts import counted
 from eesvm._support.threads import one_product_thread
 from eesvm._support.validation import InputError
 from eesvm.calibration.tables.score_table import ScoreTable
@@ -115,7 +116,7 @@ def choose_classes(dataset: Dataset, wanted: Iterable[str] | None) -> tuple[tupl
     if wanted is None:
         names = dataset.classes
         if not usable:
-            raise InputError(f"{dataset.name} has no objects to learn from")
+            raise InputError(f"{dataset.name} has no objects to learn from{_what_was_wrong(dataset)}")
         return tuple(n for n in names if n in usable), tuple(n for n in names if n not in usable)
     if isinstance(wanted, str):
         wanted = [wanted]
@@ -127,6 +128,15 @@ def choose_classes(dataset: Dataset, wanted: Iterable[str] | None) -> tuple[tupl
             known = ", ".join(n for n in dataset.classes if n in usable) or "none"
             raise InputError(f"the class {name!r} has no object to learn from in {dataset.name}: those are {known}")
     return chosen, ()
+
+
+def _what_was_wrong(dataset: Dataset) -> str:
+    """How many problems its files have, which may be why there are no objects, and one of them."""
+    problems = dataset.problems
+    if not problems:
+        return ""
+    first = next((each for each in problems if each.kind in ("annotation", "box")), problems[0])
+    return f": `eesvm data info` lists {counted(len(problems), 'problem')}, such as {first}"
 
 
 @one_product_thread()  # the same bits wherever it is called

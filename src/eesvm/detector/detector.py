@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
+from eesvm._support.amounts import enumeration
 from eesvm._support.dask_tasks import open_engine
 from eesvm._support.memory import MemoryPlan, bytes_of
 from eesvm._support.not_fitted import NotFittedInputError
@@ -35,7 +36,7 @@ from eesvm.detector.image_look import STAGES, ImageLook, StageClock
 from eesvm.detector.model import Ensemble
 from eesvm.detector.news import Rejected
 from eesvm.detector.options import PRESETS, DetectorOptions
-from eesvm.detector.suggestions import suggest_score
+from eesvm.detector.suggestions import NothingSuggestedError, suggest_score, why_none
 from eesvm.detector.training_run import TrainingRun
 from eesvm.detector.training_table import StageProgress, propose_windows
 from eesvm.images.files import image_size, read_image
@@ -58,6 +59,7 @@ class ExemplarDetector(BaseEstimator):
     exemplars_ : `ExemplarAnnotation` of every exemplar of the model; `Detections.exemplars` are places in it.
     descriptor_ : what describes windows, scaling and PCA included.
     problems_ : what was wrong with training images.
+    replaced_ : in what the last `fit` differs from the finished model that its folder held; empty where there was none.
     seconds_ : of each stage of the last `fit` or `predict`.
     """
 
@@ -78,6 +80,7 @@ class ExemplarDetector(BaseEstimator):
         memory: int | str | None = None,
         network: Dataset | None = None,
         test: Dataset | None = None,
+        overwrite: bool = False,
     ) -> Self:
         """Train on all images of the dataset.
 
@@ -88,7 +91,8 @@ class ExemplarDetector(BaseEstimator):
         calibrators : which to fit besides that of the options, or "all".
         cache : keeps windows and descriptors.
         folder : a model folder in which every finished part is kept as soon as it is done. The same `fit` after an
-            interruption is resumed from there; after a change of options it redoes what depends on them.
+            interruption is resumed from there; after a change of options or annotations it redoes what depends on
+            them, in place of what was there.
         command : what the folder says it was made by.
         progress : called with a stage, how much of it is done, and how much there is to do.
         scheduler : who computes where work splits: the address of a Dask scheduler, "local" for workers on this
@@ -99,6 +103,8 @@ class ExemplarDetector(BaseEstimator):
             What it shares with the dataset is said on the card.
         test : images that are to judge the detector later. One that is among the dataset's or the network's is an
             error; photographs are recognised by content, whatever their name, size or compression.
+        overwrite : replace what the folder holds also where that is a model of other images, or of classes that are
+            not trained now; without it such a folder is an error.
         """
         options = self.checked_options()
         plan = None if memory is None else MemoryPlan(bytes_of(memory) if isinstance(memory, str) else memory)
@@ -116,6 +122,7 @@ class ExemplarDetector(BaseEstimator):
                 memory=plan,
                 network=network,
                 test=test,
+                overwrite=overwrite,
             )
             run.command = tuple(command)
             self.models_ = run.train()
@@ -124,7 +131,7 @@ class ExemplarDetector(BaseEstimator):
         self.problems_ = tuple(run.problems)
         self.skipped_classes_ = run.skipped
         self.seconds_ = run.seconds
-        self.changed_ = run.changed
+        self.changed_, self.replaced_ = run.changed, run.replaced
         self.inputs_ = run.inputs
         return self
 
@@ -289,8 +296,10 @@ class ExemplarDetector(BaseEstimator):
         scores = {name: one.score for name, one in found.items() if one is not None}
         if not scores:
             is_old = all(one.read_kept is None for one in self.models_)
-            why = "it keeps no windows of its training images" if is_old else "they say nothing about its classes"
-            raise InputError(f"the model cannot suggest scores: {why}")
+            name = calibrator or options.calibration.calibrator
+            whys = dict.fromkeys(why_none(one, name) for one in self.models_)
+            why = "it keeps no windows of its training images" if is_old else enumeration(list(whys), most=3)
+            raise NothingSuggestedError(f"the model cannot suggest scores: {why}")
         return scores
 
     def save(self, folder: str | os.PathLike[str], overwrite: bool = False) -> None:

@@ -272,7 +272,7 @@ class DetectorOptions:
         check_choice(preset, "preset", tuple(PRESETS))
         where = "" if config is None or isinstance(config, Mapping) else f"{os.fspath(config)}: "
         try:
-            options = cls().changed(PRESETS[preset]).changed(_dotted(content))
+            options = cls().changed(PRESETS[preset]).changed(dotted(content))
         except InputError as error:
             raise InputError(f"{where}{error}") from None
         return options.changed(changes or {})
@@ -293,7 +293,7 @@ class DetectorOptions:
 
     def flat(self) -> dict[str, Any]:
         """Every option by its dotted name."""
-        return _dotted(asdict(self))
+        return dotted(asdict(self))
 
     def as_dict(self) -> dict[str, Any]:
         """Nested plain values, as a YAML or JSON file holds them."""
@@ -323,11 +323,18 @@ def read_yaml(path: str | os.PathLike[str]) -> dict[str, Any]:
     return content
 
 
-def _dotted(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def dotted(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested options by their dotted names.
+
+    Parameters
+    ----------
+    content : mappings of mappings.
+    prefix : before every name.
+    """
     flat: dict[str, Any] = {}
     for name, value in content.items():
         if isinstance(value, Mapping):
-            flat.update(_dotted(value, f"{prefix}{name}."))
+            flat.update(dotted(value, f"{prefix}{name}."))
         else:
             flat[f"{prefix}{name}"] = value
     return flat

@@ -3,7 +3,7 @@
 In: a class of a model with the windows that are kept of its training images. Out: `SuggestedScore`: the score with the
 best F1, or the lowest one with a precision that is asked for, and what precision and recall detections have there.
 Images are detected in as if they were new: exemplars of an image do not score in it. What is shared by all exemplars
-(the single SVM, the calibrator) has seen the image, so new photographs will do somewhat worse.
+(the single SVM, the calibrator) has seen the image, so new photographs will do worse.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ class SuggestedScore:
         return {**asdict(self), "f1": self.f1}
 
 
+class NothingSuggestedError(InputError):
+    """Training images suggest no score for any class of a model."""
+
+
 def suggest_score(
     model: ClassModel, options: DetectorOptions, calibrator: str | None = None, precision: float | None = None
 ) -> SuggestedScore | None:
@@ -78,6 +82,23 @@ def suggest_score(
         boxes = model.regressor.move(boxes, kept.judged_rows)
     ranking = replace(judged, boxes=boxes).ranking(scores, options.detection)
     return _chosen(ranking, weights, precision, name, model.class_name)
+
+
+def why_none(model: ClassModel, calibrator: str) -> str:
+    """Why training images suggest no score for a class, where they do not.
+
+    Parameters
+    ----------
+    model : the class.
+    calibrator : that detects.
+    """
+    if model.read_kept is None:
+        return "the model keeps no windows of its training images"
+    if calibrator == SINGLE_SVM:
+        return "the single SVM has seen every training image"
+    if len({annotation.image_id for annotation in model.annotations}) == 1:
+        return "its objects are all in one training image"
+    return "none of its objects is found again in the training images"
 
 
 def _as_if_new(judged: JudgedWindows, rule: ScoreRule, own: NDArray[np.str_]) -> tuple[F64, F64]:

@@ -2,24 +2,30 @@
 
 In: a dataset, options, and the images of other roles where they are known. Out: the images by content, the descriptor
 before it is fitted, the keys under which parts are filed, and who looked at which images. Test images among the others
-and a folder that holds a model of other images are refused here, before anything is computed.
+and a folder with a model that this run would replace by another are refused here, before anything is computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
+from eesvm._support.amounts import enumeration
 from eesvm._support.run_folder import RunFolder
 from eesvm._support.validation import InputError, check_image_name
 from eesvm.datasets.fingerprint import fingerprint
 from eesvm.datasets.roles import PictureCodes, Roles
 from eesvm.descriptors.backbones import tuned_images, untuned
+from eesvm.detector.class_calibration import STORED_AS
+from eesvm.detector.files import CARD_NAME, class_folder, read_card
 from eesvm.detector.keys import TrainingKeys
-from eesvm.detector.options import DetectorOptions
+from eesvm.detector.options import DetectorOptions, dotted
 from eesvm.detector.training_descriptor import plain_descriptor
 from eesvm.detector.training_table import StageProgress
 from eesvm.structures import Dataset
+
+_WAY_OUT = "choose another folder or allow replacing it (--overwrite)"
 
 
 def check_datasets(dataset: Dataset, network: Dataset | None, test: Dataset | None) -> None:
@@ -74,14 +80,48 @@ class TrainingInputs:
         roles.check()
         return roles.summary()
 
-    def check_folder(self, folder: RunFolder) -> None:
-        """Refuse a folder whose model is of other images altogether: training there would replace it."""
-        before = folder.inputs.get("images")
-        if isinstance(before, dict) and before and not set(before.values()) & set(self.fingerprint.images.values()):
+    def check_folder(self, folder: RunFolder, classes: Iterable[str]) -> None:
+        """Refuse a folder with a model of other images, or of classes that this run leaves out.
+
+        The same images with other annotations or options are no reason: what depends on these is made anew.
+        """
+        what = "a model" if (folder.root / CARD_NAME).exists() else "an unfinished training"
+        before, now = folder.inputs.get("images"), self.fingerprint.images
+        if isinstance(before, dict) and before and set(before.values()) != set(now.values()):
+            n_shared = len([one for one in before.values() if one in set(now.values())])
+            shared = f": {n_shared:,} of its {len(before):,} images are among these {len(now):,}" if n_shared else ""
             raise InputError(
-                f"{folder.root} holds a model of other images ({folder.inputs.get('name')}), which training on "
-                f"{self._dataset.name} would replace: name another folder, or remove it"
+                f"{folder.root} holds {what} of other images ({folder.inputs.get('name')}{shared}), which training on "
+                f"{self._dataset.name} would replace: {_WAY_OUT}"
             )
+        lost = _lost_classes(folder, classes)
+        if lost:
+            raise InputError(
+                f"{folder.root} holds {what} with the class{'es' * (len(lost) > 1)} {enumeration(lost)}, which this "
+                f"training leaves out and would remove: {_WAY_OUT}"
+            )
+
+    def changes(self, folder: RunFolder, options: DetectorOptions, parts: Iterable[str]) -> list[str]:
+        """What is other than in the finished model of a folder; nothing where there is none, or nothing is."""
+        if not (folder.root / CARD_NAME).exists():
+            return []
+        found = []
+        before, now = folder.inputs, self.fingerprint
+        if set(before.get("images", {}).values()) != set(now.images.values()):
+            found.append(f"it was of other images ({before.get('name')})")
+        elif before.get("annotations_digest") != now.annotations:
+            found.append("the annotations have changed")
+        old, new = dotted(dict(folder.options)), options.flat()
+        found += [
+            f"{name} is {_shown(value)}, not {_shown(old[name])}"
+            for name, value in new.items()
+            if name in old and old[name] != value and name != "n_jobs"
+        ]
+        gone = dict.fromkeys(part.rpartition(": ")[2] for part in set(folder.parts).difference(parts, ["model"]))
+        removed = sorted(set(gone) & set(STORED_AS.values()))
+        if removed:
+            found.append(f"calibrated without {enumeration(removed)}")
+        return found
 
     def noted(self) -> dict[str, Any]:
         """For `run.json`: what the run is made from, image by image."""
@@ -95,3 +135,17 @@ class TrainingInputs:
     def _counter(self, stage: str) -> Callable[[int, int], object] | None:
         progress = self._progress
         return None if progress is None else lambda done, total: progress(stage, done, total)
+
+
+def _lost_classes(folder: RunFolder, classes: Iterable[str]) -> list[str]:
+    """Names of the classes whose exemplars are in the folder and that this run would not train."""
+    kept = {f"classes/{class_folder(name)}" for name in classes}
+    lost = {part.rpartition(": ")[0] for part in folder.parts if part.endswith(": training")} - kept
+    names: dict[str, str] = {}
+    with suppress(InputError):  # without a card that can be read classes are called as their folders are
+        names = {entry["folder"]: entry["name"] for entry in read_card(folder.root)["classes"]}
+    return sorted(names.get(one, one.removeprefix("classes/")) for one in lost)
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

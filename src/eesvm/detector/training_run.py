@@ -77,6 +77,7 @@ class TrainingRun:
     ----------
     problems : what was wrong with images and classes.
     skipped : classes without an object to learn from.
+    replaced : what is other than in the finished model that the folder held; empty where there was none.
     changed : names of the parts that were made, not read.
     seconds : of each stage.
     """
@@ -95,6 +96,7 @@ class TrainingRun:
         memory: MemoryPlan | None = None,
         network: Dataset | None = None,
         test: Dataset | None = None,
+        overwrite: bool = False,
     ) -> None:
         check_datasets(dataset, network, test)
         self.dataset, self.options, self.cache, self.progress = dataset.annotated(), options, cache, progress
@@ -112,6 +114,8 @@ class TrainingRun:
         self._engine: Engine = LocalEngine(options.n_jobs) if engine is None else engine
         self._memory = memory
         self._network, self._test = network, test
+        self._may_overwrite = overwrite
+        self.replaced: list[str] = []
         self._n_bytes_held = 0  # scores of classes that are done, where no folder keeps them
 
     def train(self) -> list[ClassModel]:
@@ -144,8 +148,11 @@ class TrainingRun:
             )
             self.keys = self._inputs.keys
         if self.folder is not None:
-            self._inputs.check_folder(self.folder)
-            self.folder.begin(self.command, self.options.as_dict(), self._inputs.noted(), self._part_names())
+            if not self._may_overwrite:
+                self._inputs.check_folder(self.folder, self.classes)
+            parts = self._part_names()
+            self.replaced = self._inputs.changes(self.folder, self.options, parts)
+            self.folder.begin(self.command, self.options.as_dict(), self._inputs.noted(), parts)
 
     @property
     def descriptor(self) -> Descriptor:

@@ -2,9 +2,9 @@
 
 In: `Detections` per image. Out: a file or folder that other tools read, whole or not at all, and the same detections
 again. All three hold image, class, score and box; COCO results and CSV also the winning exemplar. None has a place for
-an image without detections. Readers return the images in the order in which they first occur, each with its detections
-in decreasing order of score, equal ones in the order of the file; what cannot be used is refused in one sentence with
-the file and the line or entry.
+an image without detections: `searched_images` keeps which images were looked at. Readers return the images in the order
+in which they first occur, each with its detections in decreasing order of score, equal ones in the order of the file;
+what cannot be used is refused in one sentence with the file and the line or entry.
 A folder that `eesvm detect` wrote is read by what is in it: detections.csv, else detections.json, else voc. Text says
 of itself only by the end of its last line that it is whole: our CSV always has one and is refused without it, the CSV
 and VOC files of others may lack it.
@@ -46,7 +46,7 @@ VOC_PREFIX = "comp3_det_test"
 CSV_COLUMNS = ("image_id", "class", "score", "x1", "y1", "x2", "y2", "exemplar")
 
 _VOC_NAME = re.compile(r"(comp\d+_det_[^_]+)_(.+)\.txt")
-_IN_FOLDER = ("detections.csv", "detections.json", "voc")  # what `eesvm detect` writes, the first one there is read
+IN_FOLDER = ("detections.csv", "detections.json", "voc")  # what `eesvm detect` writes, the first one there is read
 _LARGEST = 1e9  # of a coordinate, as in `boxes`
 _LARGEST_EXEMPLAR = 2**53
 _ROUNDING = 1e-6  # pixels by which an empty box may have become negative on its way through a file
@@ -104,10 +104,10 @@ def locate_detections(path: PathLike) -> Path:
         raise InputError(f"{path} does not exist")
     if not place.is_dir() or any(_VOC_NAME.fullmatch(entry.name) for entry in place.iterdir()):
         return place
-    for name in _IN_FOLDER:
+    for name in IN_FOLDER:
         if (place / name).exists():
             return place / name
-    wanted = f"{VOC_PREFIX}_CLASS.txt, {', '.join(_IN_FOLDER)}"
+    wanted = f"{VOC_PREFIX}_CLASS.txt, {', '.join(IN_FOLDER)}"
     raise InputError(f"{path} has no files of detections: looked for {wanted}")
 
 

@@ -1,8 +1,8 @@
 """An image with what was found in it, as `eesvm detect --draw` writes it.
 
 In: an RGB image and its detections. Out: the image with a frame around each, in the colour of its class, the mask that
-it inherits, refined by the image, and above it class, score and the training object that won. Better detections are
-drawn over worse ones.
+it inherits, refined by the image, and above it class, score and the training object that won, by number and name.
+Better detections are drawn over worse ones.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def annotated(
     for one, winner, colour in worst_first:
         x1, y1, x2, y2 = np.clip(one.box, 0, [width - 1, height - 1, width - 1, height - 1]).tolist()
         pen.rectangle((x1, y1, max(x1, x2 - 1), max(y1, y2 - 1)), outline=colour, width=thickness)
-        text = f"{one.class_name} {one.score:.2f}" + ("" if winner is None else f"  {winner.name}")
+        text = f"{one.class_name} {one.score:.2f}" + ("" if winner is None else f"  #{one.exemplar} {winner.name}")
         wide, high = font.getlength(text) + 6, size + 6
         left, top = max(0.0, min(x1, width - wide)), y1 - high if y1 >= high else y1
         pen.rectangle((left, top, left + wide, top + high), fill=colour)

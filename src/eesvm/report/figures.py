@@ -34,6 +34,7 @@ def loss_and_bound(
     status: str = "",
     seconds: float | None = None,
     is_recall: bool = False,
+    what: str = "",
 ) -> Figure:
     """Best loss and proven lower bound over time.
 
@@ -43,6 +44,7 @@ def loss_and_bound(
     status : of the result, for the title.
     seconds : when the search ended. Default: at the last entry of the history.
     is_recall : the history is of a search for recall; what is plotted is the share of the positives left out.
+    what : begins the title, where the search is not all that made the thresholds.
     """
     figure, axes = _canvas()
     points = np.array(history, dtype=float).reshape(-1, 3)
@@ -68,7 +70,8 @@ def loss_and_bound(
     axes.fill_between(times, bounds, losses, step="post", color=_PALE, alpha=0.6, lw=0)
     axes.set_ylim(0, 1.1 * losses.max() or 1)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if value >= 10 else f"{value:g}")
-    axes.set_title(_ending(losses[-1], bounds[-1], status, is_recall), loc="left", fontsize=11)
+    ending = _ending(losses[-1], bounds[-1], status, is_recall)
+    axes.set_title(f"{what}: {ending[0].lower()}{ending[1:]}" if what else ending, loc="left", fontsize=11)
     _legend_below(figure, axes)
     return figure
 
@@ -124,11 +127,11 @@ def thresholds_and_scores(
     axes.set_yticks(range(len(chosen)), [_short(labels[j]) for j in chosen])
     axes.set_ylim(len(chosen) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel("score under the exemplar")
+    axes.set_xlabel("score under the detector")
     shown = (
         ""
         if len(chosen) == problem.n_exemplars
-        else f" ({len(chosen)} of {problem.n_exemplars} exemplars, busiest first)"
+        else f" ({len(chosen)} of {problem.n_exemplars} detectors, busiest first)"
     )
     axes.set_title(f"Thresholds among the scores{shown}", loc="left", fontsize=11)
     _score_legend(figure)
@@ -230,10 +233,10 @@ def coverage(assignment: ArrayLike, active: ArrayLike) -> Figure:
             axes.text(right, level * height, f"{n} {text} ", ha="right", va="top", color=_INK, fontsize=9)
     axes.yaxis.set_major_locator(_whole_numbers())
     axes.xaxis.set_major_locator(_whole_numbers())
-    axes.set_xlabel("exemplars, busiest first")
+    axes.set_xlabel("detectors, busiest first")
     axes.set_ylabel("positives it is responsible for")
     left_out = f", {n_left_out:,} positives are left out" if n_left_out else ""
-    title = f"{n_busy:,} of {len(order):,} exemplars are responsible for the positives{left_out}"
+    title = f"{n_busy:,} of {len(order):,} detectors are responsible for the positives{left_out}"
     axes.set_title(title, loc="left", fontsize=11)
     return figure
 

@@ -86,7 +86,9 @@ def frontier_chart(frontier: RecallFrontier) -> str:
     for x, y, floor in zip(xs, ys(losses), floors, strict=True):
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" class="mark c0"/>')
         parts.append(f'<text x="{x:.1f}" y="{height - bottom + 18}" text-anchor="middle">{percent(floor)}</text>')
-    parts.append(f'<text x="{(left + width) / 2:.1f}" y="{height - 6}" text-anchor="middle">recall floor</text>')
+    parts.append(
+        f'<text x="{(left + width) / 2:.1f}" y="{height - 6}" text-anchor="middle">recall floor (not to scale)</text>'
+    )
     parts.append(f'<text x="{left}" y="{top - 1}" class="strong">loss</text>')
     label = (
         f"Least loss: {amount(float(losses[0]))} at a recall of {percent(floors[0])}, "

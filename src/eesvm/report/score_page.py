@@ -34,12 +34,13 @@ _COLUMNS = (
     "negatives",
     "alone",
     '<span class="hidden">bar</span>',
-    "is",
+    "state",
 )
 _ALONE = (
     "Dark: what nobody else accepts. Switching a detector off loses its dark positives and saves its dark negatives; "
-    "one without dark positives is not needed."
+    "one without dark positives can be spared, while the others stay."
 )
+_HEIGHTS = "Heights are square roots of counts, positives and negatives each to their own highest bar."
 _TOGETHER = (
     "Of the positives that the detector of a row accepts, the share that the detector of a column accepts, too. A dark "
     "row has little of its own."
@@ -55,7 +56,7 @@ _DECIDING = (
 _MISSED = "the nearest to a threshold first."
 _ALARMS = "the most clearly accepted first, where labels may be wrong."
 _STATES = {"needed": "right", "idle": "other", "off": "other"}
-_STATE_TEXTS = {"needed": "needed", "idle": "not needed", "off": "switched off"}
+_STATE_TEXTS = {"needed": "needed", "idle": "can be spared", "off": "switched off"}
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ def _facts(report: ScoreReport, facts: TableFacts) -> str:
         (
             "Detectors needed",
             f"{needed} of {problem.n_exemplars}",
-            f"{off} switched off, {idle} that nobody would miss",
+            f"{off} switched off; of the other {idle} any one can be spared, while the rest stays",
         ),
     ]
     cells = "".join(
@@ -170,7 +171,7 @@ def _detectors(facts: TableFacts) -> str:
     return (
         f"<section><h2>Which detector catches what</h2><p>{_ALONE}</p>"
         + _table(_COLUMNS, [_detector_row(each, most) for each in order], "detectors")
-        + f"<h3>Scores and thresholds</h3>{LEGEND}"
+        + f'<h3>Scores and thresholds</h3>{LEGEND}<p class="dim small">{_HEIGHTS}</p>'
         + f'<div class="charts small-ones">{charts}</div>{rest}</section>'
     )
 

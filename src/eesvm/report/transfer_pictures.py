@@ -2,8 +2,9 @@
 
 In: RGB images, boxes of detections, annotations of exemplars. Out: RGB arrays, which `images.write_image` writes.
 A detection is framed in green, the exemplar superimposed on it is outlined in yellow: along the mask that the detection
-inherits, or its box where there is no mask. `superimposed` shows it in its image, `panel` beside the exemplar and the
-transferred mask, `grid` many. Texts below pictures may have several lines; lines too long for their column are broken.
+inherits, or its box where there is no mask. `superimposed` shows it in its image, `pair` beside the exemplar, `panel`
+beside the exemplar and the transferred mask, `grid` many. Texts below pictures may have several lines; lines too long
+for their column are broken.
 """
 
 from __future__ import annotations
@@ -89,6 +90,41 @@ def superimposed(
         # Within the frame, so that neither hides the other where the mask fills the box.
         draw_outline(view, outlined & ~_rim(outlined.shape, thickness), YELLOW, thickness)
     return canvas
+
+
+def pair(
+    image: _Picture,
+    box: ArrayLike,
+    annotation: ExemplarAnnotation,
+    transferred: TransferredAnnotation | None = None,
+    *,
+    context: float | None = 0.25,
+    height: int = 176,
+) -> _Picture:
+    """Side by side: the detection in its image, with the outline of what it inherits, and the exemplar's own picture.
+
+    Parameters
+    ----------
+    image : (h, w, 3) uint8, RGB.
+    box : of the detection, half-open xyxy.
+    annotation : of the exemplar.
+    transferred : what the detection inherits, such as a consensus. Default: what `transfer` gives of the exemplar.
+    context : how much of the image is shown around the box, in sides of the box; None shows the whole image.
+    height : in pixels, at least 16.
+
+    Returns
+    -------
+    ndarray : an RGB picture, uint8.
+    """
+    check_number(height, "height", minimum=16, integer=True)
+    scene = _Scene.of(image, box, context, height)
+    handed = transfer(annotation, box, (image.shape[1], image.shape[0])) if transferred is None else transferred
+    detection = scene.pixels.copy()
+    if handed.mask is not None:
+        draw_outline(detection, scene.mask_here(handed.mask, handed.offset), YELLOW, _thickness(detection))
+    _frame(detection, scene.box, GREEN, _thickness(detection))
+    between = np.full((height, _GAP // 2, 3), 255, dtype=np.uint8)
+    return np.concatenate([detection, between, _exemplar_picture(annotation, height)], axis=1)
 
 
 def panel(

@@ -1,4 +1,4 @@
-"""What the objects behind exemplars hand on, taken from a dataset and kept in a file beside the weights.
+"""What the objects behind exemplars transfer, taken from a dataset and kept in a file beside the weights.
 
 In: annotated instances and their images. Out: `ExemplarAnnotation`s as `transfer.annotate` takes them, in what JSON has
 and with small pictures; one safetensors file with masks as bits and pictures as PNG, and the rest as JSON. So a

@@ -2,7 +2,7 @@
 
 In: the exemplars of a model, detections that name them, and the images. Out: for each image its detections and who
 speaks for them (`ImageDetections`: the winners of the file, or the few best exemplars of each window, see
-`detector.consensus`), the annotations these hand on, and where the images are annotated themselves how good those are.
+`detector.consensus`), the annotations these transfer, and where the images are annotated themselves how good those are.
 Images are dealt with one by one, so the masks of a whole collection are never in memory together. Detections that
 cannot be used are listed as problems; those that cannot be of this model are refused.
 Not here: files (`files`), and the arithmetic of `inheritance` and `quality`.
@@ -166,7 +166,7 @@ def measure_transfer(
     ----------
     exemplars : all of the model.
     chosen : what `choose_detections` gives; the objects of its images are the truth.
-    refined : compare what those who speak for detections hand on after refinement by the image, too.
+    refined : compare what those who speak for detections transfer after refinement by the image, too.
     labels : keys of the metadata to compare, see `transfer_quality`.
     iou : least overlap of a detection with an object of its class to be compared with it.
     n_draws : random exemplars per detection, over which the row is averaged.

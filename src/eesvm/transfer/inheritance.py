@@ -1,8 +1,8 @@
 """One detection and its exemplars: mask, parts, keypoints, pose and labels carried onto the detection's box.
 
-In: annotated training objects (`annotate` takes what is to be handed on from an `Instance`) and the box of a detection.
+In: annotated training objects (`annotate` takes what can be transferred from an `Instance`) and the box of a detection.
 Out: a `TransferredAnnotation`: mask, part boxes and keypoints in the detection's image, pose, metadata, and how far
-those who handed it on agree. `transfer` takes one exemplar, `transfer_consensus` several that fire on one detection.
+those who transfer it agree. `transfer` takes one exemplar, `transfer_consensus` several that fire on one detection.
 Masks are kept as a piece of the image and where it lies, so many detections in large images stay small.
 """
 
@@ -26,7 +26,7 @@ from eesvm.transfer.target import HALF, KEYPOINTS, Target, box_text, check_box, 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Share of all the weight behind each thing that was handed on; 0 where nothing was, 1 for a single exemplar.
+    """Share of all the weight behind each thing that was transferred; 0 where nothing was, 1 for a single exemplar.
 
     Exemplars without a mask, such a part or such a label are not counted.
     """
@@ -46,7 +46,7 @@ class TransferredAnnotation:
     class_name: str
     box: Box  # (4,) of the detection
     image_size: tuple[int, int]  # width, height
-    exemplars: tuple[tuple[str, int], ...]  # image and index of the training objects that handed it on
+    exemplars: tuple[tuple[str, int], ...]  # image and index of the training objects that transferred it
     mask: NDArray[np.bool_] | None = None  # (h, w) of the pixels that the box touches; None: no exemplar has a mask
     offset: tuple[int, int] = (0, 0)  # x, y of the mask's upper left pixel in the image
     parts: tuple[Part, ...] = ()
@@ -85,7 +85,7 @@ class TransferredAnnotation:
 
 
 def annotate(instance: Instance, image: NDArray[np.uint8] | None = None) -> ExemplarAnnotation:
-    """What an instance can hand on.
+    """What an instance can transfer.
 
     The mask is cut to the pixels that the box touches. A mask without a pixel there is no mask: None.
 

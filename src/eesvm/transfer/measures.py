@@ -29,7 +29,7 @@ POSE = "pose"  # share of right poses, as every other label under its own key
 
 
 class Draw(NamedTuple):
-    """Exemplars that hand on together; without weights they weigh alike, and a single one needs none."""
+    """Exemplars that transfer together; without weights they weigh alike, and a single one needs none."""
 
     exemplars: tuple[int, ...]
     weights: tuple[float, ...] | None = None
@@ -53,7 +53,7 @@ class Truth:
 
 
 class Judge:
-    """Measures what exemplars hand on to one detection, each of them once."""
+    """Measures what exemplars transfer to one detection, each of them once."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Judge:
         self.known: dict[Draw, dict[str, float]] = {}
 
     def measures(self, draw: Draw) -> dict[str, float]:
-        """All measures of what these exemplars hand on; none of no exemplar."""
+        """All measures of what these exemplars transfer; none of no exemplar."""
         if not draw.exemplars:
             return {}
         if draw not in self.known:

@@ -1,4 +1,4 @@
-"""The mirror image of an exemplar: everything that it hands on, with left and right swapped.
+"""The mirror image of an exemplar: everything that it transfers, with left and right swapped.
 
 In: the `ExemplarAnnotation` of an object. Out: that of its mirror image, in place: mask, picture, parts and keypoints
 are mirrored about the middle of the pixels that the box touches, so the box stays where the object is, within a pixel.

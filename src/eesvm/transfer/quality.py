@@ -36,7 +36,7 @@ _Key = tuple[str, str]
 
 
 class NothingToCompareError(InputError):
-    """No detection is matched to an object of which something is known that exemplars hand on."""
+    """No detection is matched to an object of which something is known that exemplars transfer."""
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def transfer_quality(
     read_image: Callable[[int], NDArray[np.uint8] | None] | None = None,
     trees: RegionTrees | None = None,
 ) -> TransferQuality:
-    """Measure what each choice of exemplars hands on to detections whose object is known.
+    """Measure what each choice of exemplars transfers to detections whose object is known.
 
     A measure leaves out a detection where the object or the chosen exemplar is not annotated for it at all, and the
     row's `n_detections` says how many are left. A part that the object has and the exemplar, which has others, lacks

@@ -1,6 +1,6 @@
-"""Masks that follow the photograph: what exemplars hand on, moved to where the image has its edges.
+"""Masks that follow the photograph: what exemplars transfer, moved to where the image has its edges.
 
-In: an annotation that was handed on, the exemplars that did, what the masks of their class have in common
+In: an annotation that was transferred, the exemplars that did, what the masks of their class have in common
 (`mean_masks`), and the image. Out: the same with another mask. The surroundings of the box are made small and cut into
 regions of one colour (`regions`). How likely each belongs to the object is said by trees (`region_trees`) from what
 exemplars and class say about it, from its place, its colour and the regions around it (`region_features`). Parting
@@ -101,7 +101,7 @@ def refine(
     means: Means | None = None,
     trees: RegionTrees | None = None,
 ) -> TransferredAnnotation:
-    """What was handed on, with a mask that follows the image.
+    """What was transferred, with a mask that follows the image.
 
     Parts, keypoints and labels stay. Where there is no mask, where nothing is left of it in the image, or where the
     image would leave nothing of it, the annotation comes back as it was.
@@ -109,7 +109,7 @@ def refine(
     Parameters
     ----------
     handed : from `transfer` or `transfer_consensus`.
-    annotations : of the exemplars that handed it on.
+    annotations : of the exemplars that transferred it.
     image : (height, width, 3) uint8, RGB: the whole image of the detection.
     weights : (k,) of their votes, as `transfer_consensus` got them; None weighs them alike.
     means : from `mean_masks`: the whole class then has a say beside the exemplars.

@@ -445,11 +445,11 @@ def own_image_pairs(
     if groups is None and exemplar_groups is None:
         return None
     if exemplar_groups is None:
-        raise InputError("`groups` is given but `exemplar_groups` is not: the image of each exemplar is missing")
+        raise InputError("`groups` is given but `exemplar_groups` is not: the image of each detector is missing")
     if groups is None:
         raise InputError("`exemplar_groups` is given but `groups` is not: `fit` needs the image of each window")
     images = check_groups(groups, len(is_positive), "groups", "window")[is_positive]
-    exemplar_images = check_groups(exemplar_groups, n_exemplars, "exemplar_groups", "exemplar")
+    exemplar_images = check_groups(exemplar_groups, n_exemplars, "exemplar_groups", "detector")
     image_ids, exemplar_ids = group_ids(images, exemplar_images, names=("groups", "exemplar_groups"))
     return image_ids[:, None] == exemplar_ids[None, :]
 

@@ -379,9 +379,9 @@ class _Reader(Document):
     def threshold_list(self, field: str, values: Any, dtype: str) -> NDArray[np.floating[Any]]:
         """One threshold per exemplar."""
         if not isinstance(values, list) or not values:
-            self.fail(field, "must be a list with one entry per exemplar")
+            self.fail(field, "must be a list with one entry per detector")
         if not all(value is None or value == "-inf" or is_number(value) for value in values):
-            self.fail(field, 'must hold finite numbers, "-inf", and null for redundant exemplars')
+            self.fail(field, 'must hold finite numbers, "-inf", and null for redundant detectors')
         return self.narrow(field, [math.inf if value is None else float(value) for value in values], dtype)
 
     def votes(self, n: int, n_bootstraps: int) -> NDArray[np.floating[Any]]:

@@ -143,7 +143,7 @@ def priced(problem: CalibrationProblem, certificate: Certificate, max_detectors:
     """The problem that the shares of a certificate are about: what exemplars cost, and their price, are negatives."""
     price = check_number(certificate.detector_price, "detector_price", minimum=0)
     if price > 0 and max_detectors is None:
-        raise InputError("it sets a price on exemplars in use, but their number is not limited")
+        raise InputError("it sets a price on detectors in use, but their number is not limited")
     return costs_as_negatives(problem, price)
 
 

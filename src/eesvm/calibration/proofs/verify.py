@@ -79,7 +79,7 @@ def _check_thresholds(problem: CalibrationProblem, result: CalibrationResult, pr
     if result.max_detectors is not None:
         check_number(result.max_detectors, "max_detectors", minimum=1, integer=True)
         if n_in_use > result.max_detectors:
-            problems.append(f"{n_in_use} exemplars are in use, more than {result.max_detectors}")
+            problems.append(f"{n_in_use} detectors are in use, more than {result.max_detectors}")
     return thresholds
 
 

@@ -1,6 +1,6 @@
 """Calibrating a score table and scoring new rows with the result: what the command line does, as functions.
 
-In: a `ScoreTable` and an unfitted `JointCalibrator`. Out: the fitted one; per exemplar, what its threshold does
+In: a `ScoreTable` and an unfitted `JointCalibrator`. Out: the fitted one; per detector, what its threshold does
 (`ExemplarSummary`); per row, what was decided and by whom (`RowScores`); a split of the rows by their groups.
 """
 
@@ -21,7 +21,7 @@ from eesvm.calibration.tables.score_table import ScoreTable
 
 @dataclass(frozen=True)
 class ExemplarSummary:
-    """What the threshold of each exemplar does on the table it was fitted to; every array is (E,)."""
+    """What the threshold of each detector does on the table it was fitted to; every array is (E,)."""
 
     thresholds: FloatArray
     active: NDArray[np.bool_]
@@ -50,9 +50,9 @@ class RowScores:
     """What a calibration says about each row; every array is (n,)."""
 
     scores: FloatArray  # the highest calibrated score
-    accepted: NDArray[np.bool_]  # whether any exemplar scores the row above its threshold
-    exemplars: NDArray[np.intp]  # whose calibrated score is the highest; -1 where no exemplar that matters scored it
-    margins: FloatArray  # the score of that exemplar minus its threshold, -inf where there is none
+    accepted: NDArray[np.bool_]  # whether any detector scores the row above its threshold
+    exemplars: NDArray[np.intp]  # whose calibrated score is the highest; -1 where no detector that matters scored it
+    margins: FloatArray  # the score of that detector minus its threshold, -inf where there is none
 
 
 def fit_table(table: ScoreTable, calibrator: JointCalibrator, across_groups: bool = False) -> CalibrationProblem:
@@ -62,7 +62,7 @@ def fit_table(table: ScoreTable, calibrator: JointCalibrator, across_groups: boo
     ----------
     table : scores with a label for every row.
     calibrator : its bounds on thresholds and its `detector_cost` hold; its `exemplar_groups` are not used.
-    across_groups : an exemplar does not cover the windows of its own group.
+    across_groups : a detector does not cover the windows of its own group.
     """
     problem = table.problem(
         across_groups, calibrator.lower_thresholds, calibrator.upper_thresholds, calibrator.detector_cost
@@ -78,8 +78,8 @@ def fit_table(table: ScoreTable, calibrator: JointCalibrator, across_groups: boo
 def hold_out(table: ScoreTable, calibrator: JointCalibrator, problem: CalibrationProblem, n_folds: int = 5) -> HeldOut:
     """What a calibrator that was fitted to a table does on rows that it was not fitted to, by cross-validation.
 
-    Whole groups are held out where the table has groups. Where exemplars have groups, too, a held-out positive counts
-    as accepted only by exemplars of other groups.
+    Whole groups are held out where the table has groups. Where detectors have groups, too, a held-out positive counts
+    as accepted only by detectors of other groups.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def _check_unscored(table: ScoreTable, problem: CalibrationProblem, calibrator: 
 
 
 def summarise_exemplars(problem: CalibrationProblem, thresholds: FloatArray) -> ExemplarSummary:
-    """Count, exemplar by exemplar, what the thresholds accept.
+    """Count, detector by detector, what the thresholds accept.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def split_table(table: ScoreTable, test_size: float = 0.5, random_state: int = 0
     """Training and test rows: whole groups where the table has groups, else rows, each class by itself.
 
     A group with a positive row is drawn among such groups, so that both parts have about the same share of positives.
-    Exemplars that come from a test group are left out: they have seen what they would be tested on.
+    Detectors that come from a test group are left out: they have seen what they would be tested on.
 
     Parameters
     ----------
@@ -204,5 +204,5 @@ def split_table(table: ScoreTable, test_size: float = 0.5, random_state: int = 0
         return train, test
     is_unseen = ~np.isin(table.exemplar_groups, test.groups)
     if not is_unseen.any():
-        raise InputError(f"with a test share of {test_size:g} every exemplar comes from a test group")
+        raise InputError(f"with a test share of {test_size:g} every detector comes from a test group")
     return train.exemplars(is_unseen), test.exemplars(is_unseen)

@@ -59,14 +59,16 @@ def _from_two_tables(arrays: dict[str, NDArray[Any]], missing: str) -> RawTable:
     negative = check_scores(arrays["negative_scores"], "negative_scores", missing)
     if positive.shape[1] != negative.shape[1]:
         raise InputError(
-            "`positive_scores` and `negative_scores` must have one column per exemplar, "
+            "`positive_scores` and `negative_scores` must have one column per detector, "
             f"got {positive.shape[1]} and {negative.shape[1]} columns"
         )
     sizes = len(positive), len(negative)
+    empty = [name for name, size in zip(("positive_scores", "negative_scores"), sizes, strict=True) if not size]
     return RawTable(
         scores=np.concatenate([positive, negative]),
         names=_npz_names(arrays),
         labels=np.repeat([1, 0], sizes),
+        without_kind=f"`{empty[0]}` has no rows: positives and negatives are needed" if empty else "",
         groups=_joined(arrays, "groups", sizes),
         exemplar_groups=arrays.get("exemplar_groups"),
         weights=_joined(arrays, "weights", sizes),

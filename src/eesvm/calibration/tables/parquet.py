@@ -25,7 +25,7 @@ def read_parquet(
     exclude: Sequence[str] = (),
     missing: str = "refuse",
 ) -> RawTable:
-    """A parquet file with one numeric column per exemplar; only the columns that matter are read."""
+    """A parquet file with one numeric column per detector; only the columns that matter are read."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -59,7 +59,7 @@ def _read(
         names=names,
         labels=None if label is None else _text_column(table[header[label]]),
         labels_name=label_column,
-        without_labels=f"there is no column {label_column!r} of labels, only {listed(header)}",
+        without_labels=f"there is no column {label_column!r} of labels, only {listed(header)}: --label-column names it",
         groups=None if group is None else _text_column(table[header[group]]),
         ignored=[name for name in header if name not in set(wanted)],
         notes=note_ids(values, names) if columns is None else [],

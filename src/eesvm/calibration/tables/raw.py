@@ -31,6 +31,7 @@ class RawTable:
     labels: NDArray[Any] | None = None
     labels_name: str = "labels"
     without_labels: str = ""  # the complaint where labels are needed and there are none
+    without_kind: str = ""  # the complaint where rows of both kinds are needed, and all are of one
     groups: NDArray[Any] | None = None
     exemplar_groups: NDArray[Any] | None = None
     weights: NDArray[Any] | None = None

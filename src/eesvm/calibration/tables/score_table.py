@@ -1,4 +1,4 @@
-"""Score tables: rows are windows (or messages, transactions, ...), columns are exemplars (or rules, detectors, ...).
+"""Score tables: rows are windows (or messages, transactions, ...), columns are detectors (exemplars, rules, ...).
 
 In: a .npz, .csv, .csv.gz, .tsv or .parquet file. Out: `ScoreTable`, whose arrays agree with each other and hold nothing
 but finite numbers, and -inf for missing scores where those are allowed; or one `InputError` sentence that names the
@@ -40,9 +40,9 @@ _BINARY_PAIRS = ({"0", "1"}, {"-1", "1"})
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """Scores of n windows under E exemplars, and what is known about both.
+    """Scores of n windows under E detectors, and what is known about both.
 
-    `forbidden` has one row per *positive* window, in the order of the rows: True where acceptance by that exemplar does
+    `forbidden` has one row per *positive* window, in the order of the rows: True where acceptance by that detector does
     not count as coverage. `exemplar_names` is None where the file names no columns; `notes` says what was left unused.
     With `missing="not-fired"`, a score of -inf or NaN is one that is missing.
     """
@@ -50,7 +50,7 @@ class ScoreTable:
     scores: FloatArray  # (n, E)
     labels: NDArray[np.int8] | None = None  # (n,) of 0 and 1
     groups: NDArray[Any] | None = None  # (n,) the image, session, ... each window comes from
-    exemplar_groups: NDArray[Any] | None = None  # (E,) likewise for the exemplars
+    exemplar_groups: NDArray[Any] | None = None  # (E,) likewise for the detectors
     exemplar_names: list[str] | None = None
     weights: NDArray[np.float64] | None = None  # (n,)
     forbidden: NDArray[np.bool_] | None = None  # (n_positives, E)
@@ -70,7 +70,7 @@ class ScoreTable:
             raise InputError(f"`forbidden` must be an array of booleans, got dtype {self.forbidden.dtype}")
         if self.forbidden is not None and self.forbidden.shape != (self.n_positives, n_exemplars):
             raise InputError(
-                f"`forbidden` must have one row per positive and one column per exemplar, "
+                f"`forbidden` must have one row per positive and one column per detector, "
                 f"({self.n_positives}, {n_exemplars}), got {self.forbidden.shape}"
             )
 
@@ -91,7 +91,7 @@ class ScoreTable:
 
     @property
     def names(self) -> list[str]:
-        """The exemplar names, or exemplar_0, exemplar_1, ... where there are none."""
+        """The detector names, or exemplar_0, exemplar_1, ... where there are none."""
         return self.exemplar_names or [f"exemplar_{j}" for j in range(self.n_exemplars)]
 
     def rows(self, chosen: NDArray[Any]) -> ScoreTable:
@@ -114,7 +114,7 @@ class ScoreTable:
         )
 
     def columns(self, names: Sequence[str]) -> ScoreTable:
-        """The table of the exemplars `names`, in that order."""
+        """The table of the detectors `names`, in that order."""
         if self.exemplar_names is None:
             raise InputError("the columns of this table have no names, so they cannot be chosen by name")
         index = {name: j for j, name in enumerate(self.exemplar_names)}
@@ -124,7 +124,7 @@ class ScoreTable:
         return self.exemplars(np.array([index[name] for name in names], dtype=np.intp))
 
     def exemplars(self, chosen: NDArray[Any]) -> ScoreTable:
-        """The table of the exemplars that a boolean mask or an index array chooses."""
+        """The table of the detectors that a boolean mask or an index array chooses."""
         return replace(
             self,
             scores=self.scores[:, chosen],
@@ -139,7 +139,7 @@ class ScoreTable:
             return self.forbidden
         if self.groups is None or self.exemplar_groups is None or self.labels is None:
             raise InputError(
-                "coverage across groups needs `groups` for the windows and `exemplar_groups` for the exemplars, "
+                "coverage across groups needs `groups` for the windows and `exemplar_groups` for the detectors, "
                 "both in one .npz file"
             )
         within = own_image_pairs(self.groups, self.exemplar_groups, self.labels == 1, self.n_exemplars)
@@ -167,9 +167,9 @@ class ScoreTable:
 
         Parameters
         ----------
-        across_groups : an exemplar does not cover the windows of its own group.
+        across_groups : a detector does not cover the windows of its own group.
         lower_thresholds, upper_thresholds : (E,) bounds on the thresholds, see `CalibrationProblem`.
-        detector_cost : a number or (E,), what it costs to use an exemplar, see `CalibrationProblem`.
+        detector_cost : a number or (E,), what it costs to use a detector, see `CalibrationProblem`.
         """
         if self.labels is None:
             raise InputError("a calibration problem needs a label for every row")
@@ -207,7 +207,7 @@ def read_score_table(
     path : .npz with `positive_scores` and `negative_scores`, or `scores` and `labels`, and optionally `exemplar_names`,
         `exemplar_groups`, `forbidden`, and `groups` and `weights` (for the first form `positive_groups`,
         `negative_groups`, `positive_weights`, `negative_weights`); or .csv, .csv.gz, .tsv, .parquet with a header, one
-        column per exemplar and one column of labels.
+        column per detector and one column of labels.
     label_column : name of the column of labels, for all formats but .npz.
     positive_label : the label of the positives; all others are negatives. Default: 1 beside 0 or -1.
     group_column : name of the column that says where each row comes from, for all formats but .npz.
@@ -216,7 +216,7 @@ def read_score_table(
         those of labels and groups. A .npz without `exemplar_names` must have as many columns, in that order. In the
         other formats a column that counts the rows is refused unless it is named here.
     exclude : names of columns that are no scores, such as identifiers.
-    missing : "refuse" (the default) refuses cells without a score. "not-fired" takes them for exemplars that did not
+    missing : "refuse" (the default) refuses cells without a score. "not-fired" takes them for detectors that did not
         fire: empty cells, NaN, NA, N/A, null, none, "-" and -inf; they become -inf.
     """
     check_choice(missing, "missing", MISSING)
@@ -276,6 +276,8 @@ def _assemble(raw: RawTable, positive_label: object, require_labels: bool, missi
     try:
         if raw.labels is None:
             raise InputError(raw.without_labels)
+        if require_labels and raw.without_kind:
+            raise InputError(raw.without_kind)
         labels = _binary_labels(np.asarray(raw.labels), raw, positive_label, require_labels)
     except InputError as error:
         if require_labels:

@@ -48,10 +48,11 @@ def read_delimited(
         raise InputError(f"it is not UTF-8 text (byte {error.start} of a block: {error.reason})") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError(f"the compressed data is damaged ({error})") from None
-    without_labels = f"there is no column {label_column!r} of labels, only {listed(layout.header)}"
+    no_column = f"there is no column {label_column!r} of labels, only {listed(layout.header)}"
+    without_labels = f"{no_column}: --label-column names it"
     if cells is None or cells.shape[1] != len(layout.header) or layout.is_bad(cells).any():
         if layout.label is None and columns is None:  # else a column of labels under another name is called no number
-            raise InputError(f"{without_labels}: --label-column names it")
+            raise InputError(without_labels)
         _explain(path, layout, cells)
     scores = cells[:, layout.scores]
     names = [layout.header[j] for j in layout.scores]

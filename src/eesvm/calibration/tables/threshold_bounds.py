@@ -1,7 +1,7 @@
-"""Bounds on thresholds in a text file: a line for each exemplar that has any.
+"""Bounds on thresholds in a text file: a line for each detector that has any.
 
-In: a .csv with the columns exemplar, lower and upper, and the names of the exemplars of a score table. Out: two arrays
-with an entry per exemplar, -inf and +inf where the file sets no bound.
+In: a .csv with the columns detector (or detector, as in thresholds.csv), lower and upper, and the names of the
+detectors of a score table. Out: two arrays with an entry per detector, -inf and +inf where the file sets no bound.
 A line that cannot be meant ends in an `InputError` that names it.
 """
 
@@ -20,14 +20,15 @@ from numpy.typing import NDArray
 from eesvm._support.archives import check_readable, listed
 from eesvm._support.validation import InputError
 
-_COLUMNS = ("exemplar", "lower", "upper")
-_MAX_BYTES = 1 << 28  # a million exemplars need about a tenth of it
+_COLUMNS = ("detector", "lower", "upper")
+_ALSO = "exemplar"  # another name of the first
+_MAX_BYTES = 1 << 28  # a million detectors need about a tenth of it
 
 
 def read_bounds(path: str | os.PathLike[str], names: Sequence[str]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """(E,) lower and upper bounds for the exemplars `names`, which a line gives by name or by index, from 0.
+    """(E,) lower and upper bounds for the detectors `names`, which a line gives by name or by index, from 0.
 
-    An empty cell sets no bound; inf and -inf are numbers here: a lower bound of inf keeps an exemplar switched off.
+    An empty cell sets no bound; inf and -inf are numbers here: a lower bound of inf keeps a detector switched off.
     """
     lower, upper = np.full(len(names), -np.inf), np.full(len(names), np.inf)
     index = {name.strip(): j for j, name in enumerate(names)}
@@ -35,9 +36,9 @@ def read_bounds(path: str | os.PathLike[str], names: Sequence[str]) -> tuple[NDA
     try:
         for line, row in _rows(Path(path)):
             try:
-                j = _exemplar(row["exemplar"], index, len(names))
+                j = _detector(row["detector"], index, len(names))
                 if j in lines:
-                    raise InputError(f"exemplar {row['exemplar']!r} has its bounds in line {lines[j]} already")
+                    raise InputError(f"detector {row['detector']!r} has its bounds in line {lines[j]} already")
                 lines[j] = line
                 lower[j], upper[j] = _number(row["lower"], "lower", -np.inf), _number(row["upper"], "upper", np.inf)
                 if lower[j] > upper[j]:
@@ -63,9 +64,10 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     delimiter = next((mark for mark in ",;\t" if mark in first), ",")
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, skipinitialspace=True)
     try:
-        header = [name.strip() for name in next(reader, [])]
+        given = [name.strip() for name in next(reader, [])]
+        header = ["detector" if name == _ALSO and "detector" not in given else name for name in given]
         if sorted(header) != sorted(_COLUMNS):
-            raise InputError(f"line 1 must name the columns {listed(_COLUMNS)}, got {listed(header)}")
+            raise InputError(f"line 1 must name the columns {listed(_COLUMNS)}, got {listed(given)}")
         for cells in reader:
             if not any(cell.strip() for cell in cells):
                 continue
@@ -76,14 +78,14 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
         raise InputError(f"line {reader.line_num}: {error}") from None
 
 
-def _exemplar(text: str, index: dict[str, int], n: int) -> int:
+def _detector(text: str, index: dict[str, int], n: int) -> int:
     """By name; else by its number, where that is one."""
     if text in index:
         return index[text]
     if text.isascii() and text.isdecimal() and len(text) < 10 and int(text) < n:
         return int(text)
     raise InputError(
-        f"there is no exemplar {_short(text)}; the table has {listed(list(index))}, or by index 0 to {n - 1}"
+        f"there is no detector {_short(text)}; the table has {listed(list(index))}, or by index 0 to {n - 1}"
     )
 
 

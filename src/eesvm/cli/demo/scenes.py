@@ -108,7 +108,7 @@ def _judge(
     cache: DescriptorCache,
     progress: StageProgress | None,
 ) -> Judged:
-    """Every calibration on the test scenes, and what the winners hand on."""
+    """Every calibration on the test scenes, and what the winners transfer."""
     options = detector.checked_options()
     proposed = list(propose_windows(test, options.windows, options.n_jobs, False, cache))
     windows = describe_windows(test, proposed, detector.descriptor_, cache=cache, progress=progress)

@@ -60,7 +60,7 @@ _TABLES = (
 _TRANSFER = (
     "What a detection inherits from the exemplar that won it, measured where the truth is known: the mask and the "
     "upper and lower part of the digit, warped to the box of the detection. For comparison: what a random exemplar "
-    "of the class, the one with the nearest descriptor, and the best one there is would have handed on."
+    "of the class, the one with the nearest descriptor, and the best one there is would have transferred."
 )
 _PICTURE = (
     "Detections with exemplars laid over them.",

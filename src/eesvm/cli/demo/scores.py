@@ -80,8 +80,9 @@ def _compare(example: DigitExample, screen: Screen) -> Comparison:
             time_limit=_SECONDS,
             progress=progress,
         )
-    report_comparison(tables, screen)
-    return Comparison(tables, test)
+    comparison = Comparison(tables, test)
+    report_comparison(comparison, screen)
+    return comparison
 
 
 def _write(folder: Path, example: DigitExample, searches: list[Search], comparison: Comparison) -> None:

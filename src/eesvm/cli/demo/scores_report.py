@@ -101,7 +101,7 @@ def demo_page(folder: Path, example: DigitExample, searches: list[Search], compa
         return Picture((folder / name).read_bytes(), alt, caption)
 
     return DemoPage(
-        title=f"Which detectors of the digit {example.digit} may speak, and when?",
+        title=f"Thresholds for {example.train.n_exemplars} detectors of the digit {example.digit}",
         summary=introduction(example),
         sections=[
             Section("The question", [_QUESTION, _VARIANTS]),
@@ -120,7 +120,7 @@ def demo_page(folder: Path, example: DigitExample, searches: list[Search], compa
             ),
             Section(
                 "On images that were never seen",
-                [_HELD_OUT],
+                [_HELD_OUT, *_verdicts(comparison)],
                 [
                     Table(
                         f"{each.variant}: the joint thresholds reach a recall of {percent(each.recall)}",
@@ -135,6 +135,12 @@ def demo_page(folder: Path, example: DigitExample, searches: list[Search], compa
         ],
         footer=f"Written by eesvm {__version__}. Digits: the handwritten digits that come with scikit-learn.",
     )
+
+
+def _verdicts(comparison: Comparison) -> list[str]:
+    """Which method is best on the test images, a paragraph per variant."""
+    both = zip(comparison.tables.comparisons, comparison.verdicts, strict=True)
+    return [f"{each.variant[0].upper()}{each.variant[1:]}: {' '.join(verdict)}" for each, verdict in both]
 
 
 def _pairs(example: DigitExample, calibrator: JointCalibrator, n_right: int = 12, n_wrong: int = 6) -> list[Pair]:

@@ -12,10 +12,10 @@ columns of the output:
   row             number of the row in SCORES, from 0; then the column of --id-column, under its name
   score           its highest calibrated score: above 0 is accepted, or with --sigmoid a probability; without, it counts
                   in standard deviations of the column in the table that was calibrated
-  accepted        1 where any exemplar scores the row above its threshold
-  exemplar        the exemplar with the highest calibrated score, and exemplar_index, its column from 0
-  margin          the score of that exemplar minus its threshold, in the units of its column
-                  Where no exemplar in use has a score for the row, these three are empty.
+  accepted        1 where any detector scores the row above its threshold
+  exemplar        the detector with the highest calibrated score, and exemplar_index, its column from 0
+  margin          the score of that detector minus its threshold, in the units of its column
+                  Where no detector in use has a score for the row, these three are empty.
 
 Columns of .csv and .parquet files are found by their names, in any order; others are ignored. A calibration of an .npz
 table has no names: there columns are taken in their order. `accepted` follows the thresholds, not 0.5 of a probability.

@@ -10,9 +10,9 @@ from eesvm.cli.arguments import Parsers, add_table_arguments, add_verb, number
 
 _HELP = """\
 SCORES is a .npz with `positive_scores` and `negative_scores` (or `scores` and `labels`), or a .csv, .csv.gz, .tsv or
-.parquet with a header, one column of scores per exemplar and a column of labels. An exemplar accepts a row whose score
-is above its threshold; a row is accepted if any exemplar accepts it. With --bounds, a threshold stays between the two
-numbers of its line; equal numbers lock it, and inf as the lower one switches its exemplar off. A column that counts
+.parquet with a header, one column of scores per detector and a column of labels. A detector accepts a row whose score
+is above its threshold; a row is accepted if any detector accepts it. With --bounds, a threshold stays between the two
+numbers of its line; equal numbers lock it, and inf as the lower one switches its detector off. A column that counts
 the rows is refused: --exclude leaves columns out, --columns names those of scores.
 
 Thresholds that are best here are less good on new rows: recall and false alarms of rows held out in a cross-validation
@@ -20,7 +20,7 @@ stand below the result. --target-recall asks for a recall on new rows: threshold
 lowered as far as held-out rows want it. With --group-column, rows of one group are held out together.
 
 --max-loss and --min-precision ask the other way round: for the most recall within a budget of false alarms, or at a
-precision, with a bound that no thresholds exceed. --max-detectors and --detector-cost keep few exemplars in use.
+precision, with a bound that no thresholds exceed. --max-detectors and --detector-cost keep few detectors in use.
 
 example:
   eesvm calibrate scores.csv -o calibrated --min-recall 0.99 --time-limit 60
@@ -66,14 +66,14 @@ def add_parser(verbs: Parsers) -> None:
         "--max-detectors",
         type=number(minimum=1, integer=True),
         metavar="K",
-        help="use K exemplars at most; the others are switched off",
+        help="use K detectors at most; the others are switched off",
     )
     add(
         "--detector-cost",
         type=number(minimum=0),
         default=0.0,
         metavar="C",
-        help="what using an exemplar costs, in false alarms; it is part of the loss (default: 0)",
+        help="what using a detector costs, in false alarms; it is part of the loss (default: 0)",
     )
     add(
         "--time-limit",
@@ -89,14 +89,14 @@ def add_parser(verbs: Parsers) -> None:
         metavar="G",
         help="stop when (loss - lower bound) / loss is at most this (default: 0)",
     )
-    add("--bounds", metavar="FILE.csv", help="limits of thresholds: columns exemplar, lower, upper; empty: no limit")
-    add("--across-groups", action="store_true", help="an exemplar does not cover the windows of its own group")
-    add("--sigmoid", action="store_true", help="also fit a sigmoid per exemplar, so that scores are probabilities")
+    add("--bounds", metavar="FILE.csv", help="limits of thresholds: columns detector, lower, upper; empty: no limit")
+    add("--across-groups", action="store_true", help="a detector does not cover the windows of its own group")
+    add("--sigmoid", action="store_true", help="also fit a sigmoid per detector, so that scores are probabilities")
     add("--verify", action="store_true", help="also check loss and bound again, from the scores and the certificate")
     add(
         "--report",
         action="store_true",
-        help="also write report.html: what each exemplar catches, redundant ones, recall floors, the rows that decide",
+        help="also write report.html: what each detector catches, redundant ones, recall floors, the rows that decide",
     )
     add("--frontier", action="store_true", help="also search what other recall floors cost, the time limit for each")
     add(

@@ -14,8 +14,10 @@ _HELP = f"""\
 IMAGES are image files, folders, patterns such as 'photos/*.jpg', a dataset (with --split, its images of that split), or
 the word scenes. OUT ending in .csv or .json is one file. Otherwise it is a folder with detections.csv; --format asks
 for detections.json (COCO results), voc (VOC text files), yolo, label-studio, cvat or labelme beside it or in its place.
-The column exemplar is the number of the training object that won, as in the model; -1 is none. --draw adds a folder
-pictures with every image, frames around its detections, and the refined masks that they inherit.
+Beside the first three, images.csv says which images were searched and which could not be read.
+The column exemplar is the number of the training object that won, as in the model; -1 is none. Pictures and the page of
+`eesvm report` say both, #17 photo_0012, object 2, and `eesvm drop` takes both. --draw adds a folder pictures with every
+image, frames around its detections, and the refined masks that they inherit.
 
 Calibrators: {", ".join(CALIBRATORS)}.
 
@@ -37,7 +39,12 @@ def add_parser(verbs: Parsers) -> None:
     add("--split", metavar="NAME", help="of a dataset: only the images of this split")
     add_annotations_argument(parser)
     add("--calibrator", metavar="NAME", help="another calibrator than that of the model")
-    add("--score", type=score, metavar="S", help="leave out detections that score less; auto: less than MODEL suggests")
+    add(
+        "--score",
+        type=score,
+        metavar="S",
+        help="leave out what scores less; auto: less than MODEL suggests for the class",
+    )
     add("--precision", type=number(above=0, maximum=1), metavar="P",
         help="with --score auto: from the score on that has this precision (default: the best F1)")  # fmt: skip
     add("--max-detections", type=number(minimum=1, integer=True), metavar="N", help="keep the N best of an image")

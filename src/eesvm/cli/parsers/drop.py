@@ -21,7 +21,7 @@ example:
 
 
 def add_parser(verbs: Parsers) -> None:
-    parser = add_verb(verbs, "drop", "drop:run", "let exemplars of a model go", _HELP)
+    parser = add_verb(verbs, "drop", "drop:run", "remove exemplars from a model", _HELP)
     add = parser.add_argument
     add("model", metavar="MODEL", help="folder that `eesvm train` wrote")
     add("exemplars", nargs="+", metavar="EXEMPLARS", help="numbers, or names of training objects or their images")

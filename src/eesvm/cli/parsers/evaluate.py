@@ -19,8 +19,9 @@ voc10   PASCAL VOC since 2010: area under the monotone precision-recall curve
 ilsvrc  the same area, but small objects may be overlapped less
 coco    mean over IoU 0.5 to 0.95 (needs `pip install 'eesvm[coco]'`)
 
-Images of DATA without detections count, so choose the split that was detected in. Difficult objects and crowds are
-neither hits nor misses.
+Images of DATA without detections count, so choose the split that was detected in. Where DETECTIONS lies in a folder of
+`eesvm detect`, objects in images that it could not read, or was not given, are counted apart. Difficult objects and
+crowds are neither hits nor misses.
 
 example:
   eesvm evaluate detections.csv scenes --split test --intervals 1000

@@ -25,6 +25,10 @@ then from the command line. --set takes any option by its dotted name: --set det
 --calibrator takes names joined by commas, or all: {", ".join(CALIBRATORS)}. The first is what
 `detect` uses unless told otherwise; any other can also be fitted later, from the scores in the model folder.
 
+MODEL may hold an earlier training of the same images: an interrupted one is resumed, and of a finished one what other
+options ask for is made anew in its place. A model of other images, or with classes that are not trained now, is
+replaced with --overwrite alone.
+
 example:
   eesvm train scenes --split train -o model
   eesvm train VOCdevkit/VOC2007 --split trainval --classes cat,dog --preset paper -o model
@@ -66,6 +70,11 @@ def add_parser(verbs: Parsers) -> None:
     add("--memory", metavar="SIZE", help="memory limit of each process, such as 4GB; mapped files do not count")
     add("--cache", metavar="FOLDER", help="keep windows and descriptors here (default: the one of `eesvm cache`)")
     add("--no-cache", action="store_true", help="keep none; an interrupted run then computes them again")
+    add(
+        "--overwrite",
+        action="store_true",
+        help="replace a model of other images, or with classes that are left out now",
+    )
     add("--strict", action="store_true", help="stop at the first annotation that is wrong")
     add("--profile", action="store_true", help="print how long each stage took")
     add("--quiet", action="store_true", help="print nothing but errors")

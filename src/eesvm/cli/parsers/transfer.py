@@ -17,7 +17,7 @@ not say which exemplar won. IMAGES are those that `detect` was given: image file
 --split), or the word scenes.
 
 OUT gets annotations.json (COCO: box, mask, parts, keypoints, pose, labels, score, exemplar), contact_sheet.png and
-pictures/ of the best detections (in green; exemplar laid over it, what it hands on in yellow), with --masks
+pictures/ of the best detections (in green, what they inherit in yellow, and their exemplar), with --masks
 masks/ID.png, whose pixels number the annotations of an image from 1, with --voc annotations as VOC's XML, and with
 --format files of the tools in which people annotate (yolo, yolo-seg, label-studio, cvat, labelme), with masks where
 there are some. Where IMAGES are annotated, quality.csv and quality.md say how good masks, parts and labels are, beside

@@ -91,7 +91,7 @@ class ClassWork:
         }
 
     def transfer_gain(self) -> dict[str, float]:
-        """Mask IoU that winners of the joint calibration hand on, and random exemplars; empty without masks."""
+        """Mask IoU that winners of the joint calibration transfer, and random exemplars; empty without masks."""
         train, _ = self.windows_of(self.recipes[0].options)
         joint = next(result for result in self.results() if result.rule == Method.JOINT_SIGMOID)
         hits = [hit for hit in joint.hits if hit.exemplars]
@@ -111,7 +111,7 @@ class ClassWork:
             return {}
 
     def annotations(self, train: TrainingWindows) -> tuple[ExemplarAnnotation, ...]:
-        """What the exemplars of the first recipe hand on."""
+        """What the exemplars of the first recipe transfer."""
         trained, records = self.trained(), {record.image_id: record for record in train.records}
         return annotate_all(trained.objects, records, mirror=trained.n_mirrored > 0)
 

@@ -77,7 +77,7 @@ class Part:
     stage: str
     class_name: str
     rows: tuple[Row, ...]
-    facts: Mapping[str, Any] = field(default_factory=dict)  # counts of windows, and how well annotations are handed on
+    facts: Mapping[str, Any] = field(default_factory=dict)  # counts of windows, how good transferred annotations are
     skipped: str = ""
 
     def as_dict(self) -> dict[str, Any]:

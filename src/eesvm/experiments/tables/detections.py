@@ -366,7 +366,7 @@ def transfer_choices(
     result: RuleResult,
     random_state: int = 0,
 ) -> TransferQuality:
-    """How good the annotations are that the winners of a rule hand on, beside other choices of exemplars.
+    """How good the annotations are that the winners of a rule transfer, beside other choices of exemplars.
 
     `described` (E, d) and `annotations` are those of the exemplars of the class, in their order.
     """

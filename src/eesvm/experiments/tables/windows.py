@@ -300,7 +300,7 @@ def _check_tables(
     train, test = check_table(S_train, "S_train", missing), check_table(S_test, "S_test", missing)
     if train.shape[1] != test.shape[1]:
         raise InputError(
-            "`S_train` and `S_test` must have one column per exemplar, "
+            "`S_train` and `S_test` must have one column per detector, "
             f"got {train.shape[1]} and {test.shape[1]} columns"
         )
     train_classes, _ = two_labels(y_train, len(train), "y_train")
@@ -354,7 +354,7 @@ def _headline(comparison: WindowComparison, n_positives: int, n_negatives: int) 
     return (
         f"**{comparison.variant}**: joint thresholds accept {result.loss:.10g} training negatives "
         f"(at least {result.lower_bound:.10g} needed, {result.status}), "
-        f"{result.n_redundant} of {len(result.thresholds)} exemplars redundant; "
+        f"{result.n_redundant} of {len(result.thresholds)} detectors redundant; "
         f"test recall {100 * comparison.recall:.1f} % of {n_positives} positives, {n_negatives} negatives"
     )
 

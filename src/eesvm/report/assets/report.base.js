@@ -54,6 +54,8 @@ function short(value) {
 const scored = (value) => (Math.abs(value) < 10 && (value === 0 || Math.abs(value) >= 1e-3) ? value.toFixed(3) : short(value));
 
 const exemplarName = (exemplar) => `${exemplar.image_id}, object ${exemplar.index + 1}${exemplar.is_mirrored ? ", mirrored" : ""}`;
+// With the number that files of detections have for it, and `eesvm drop` takes.
+const numberedName = (number) => `#${number} ${exemplarName(data.exemplars[number])}`;
 
 const className = (id) => data.classes[id].name;
 

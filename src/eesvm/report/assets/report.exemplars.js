@@ -14,11 +14,11 @@ function chosenExemplars(params) {
   const [id, state, text] = [chosenClass(params), params.get("state"), (params.get("name") ?? "").toLowerCase()];
   const sort = params.get("sort") ?? "";
   const [, key] = EXEMPLAR_SORTS[Object.hasOwn(EXEMPLAR_SORTS, sort) ? sort : ""];
-  const fits = (exemplar) =>
+  const fits = (exemplar, k) =>
     (id === null || exemplar.class_id === id) &&
     (!state || exemplar.state === state) &&
-    exemplarName(exemplar).toLowerCase().includes(text);
-  const numbers = data.exemplars.map((_, k) => k).filter((k) => fits(data.exemplars[k]));
+    numberedName(k).toLowerCase().includes(text);
+  const numbers = data.exemplars.map((_, k) => k).filter((k) => fits(data.exemplars[k], k));
   return numbers.sort((a, b) => key(data.exemplars[a]) - key(data.exemplars[b]) || a - b);
 }
 
@@ -63,7 +63,7 @@ function coverageFigure(numbers) {
       const length = busy(k) ? Math.max(2, ((height - 4) * busy(k)) / most) : 3;
       const frame = { x: place * step, width: Math.max(step - (step > 5 ? 2 : 0.5), 1), y: height - length, height: length };
       const bar = s("rect", { class: busy(k) ? "bar-positive" : "bar-redundant", ...frame });
-      const name = `${exemplarName(data.exemplars[k])}: ${counted(busy(k), "positive")}`;
+      const name = `${numberedName(k)}: ${counted(busy(k), "positive")}`;
       // For the mouse alone: hundreds of stops would be in the way of the keyboard, which has the cards below.
       return s("a", { href: exemplarAddress(k), tabindex: -1 }, s("title", {}, name), bar);
     });
@@ -97,7 +97,7 @@ function exemplarView(params, memory, number) {
       h("span", { class: "apart" },
         number > 0 && h("a", { href: exemplarAddress(number - 1), rel: "prev" }, "← previous"),
         !isLast && h("a", { href: exemplarAddress(number + 1), rel: "next" }, "next →"))),
-    heading(exemplarName(exemplar)),
+    heading(numberedName(number)),
     h("div", { class: "two" },
       exemplarShot(exemplar, { withAnnotation: true }),
       h("div", {}, exemplarFacts(exemplar, number), handedFacts(exemplar), exemplar.scores && scoreFigure(exemplar))),
@@ -112,7 +112,7 @@ function exemplarFacts(exemplar, number) {
   return factList([
     ["class", className(exemplar.class_id)],
     ["training image", exemplar.image_id],
-    ["number in the model", count(number)],
+    ["number in the model", `${number}, as in the column exemplar of files of detections`],
     ["size", `${short(exemplar.width)} × ${short(exemplar.height)} pixels`],
     ["state", [chip(state.word, state.tone), ` ${state.why}`]],
     exemplar.threshold !== null && ["threshold", short(exemplar.threshold)],

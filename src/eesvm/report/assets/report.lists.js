@@ -35,7 +35,7 @@ function kindChip(kind) {
   return chip(mark ? `${mark} ${word}` : word, tone);
 }
 
-const exemplarLink = (number) => h("a", { href: exemplarAddress(number) }, exemplarName(data.exemplars[number]));
+const exemplarLink = (number) => h("a", { href: exemplarAddress(number) }, numberedName(number));
 
 function detectionCard(number) {
   const detection = data.detections[number];
@@ -93,7 +93,7 @@ function exemplarCard(number) {
       h("div", {}, sparkline(exemplar),
         covers && h("p", { class: "small" }, covers),
         h("p", { class: "small dim" }, winsText(exemplar)))),
-    h("p", { class: "line-1" }, h("a", { class: "name", href }, exemplarName(exemplar)), stateChip(exemplar)),
+    h("p", { class: "line-1" }, h("a", { class: "name", href }, numberedName(number)), stateChip(exemplar)),
     coverage && coverage.objects.length > 0 && thumbs(coverage.objects.slice(0, 6).map(([k, n]) => [k, `× ${n}`])),
   );
 }
@@ -125,12 +125,13 @@ function filterForm(fields, label) {
 function exemplarField(params) {
   const chosen = chosenExemplar(params);
   const list = h("datalist", { id: "exemplar-names" });
-  const value = chosen === null ? "" : exemplarName(data.exemplars[chosen]);
+  const value = chosen === null ? "" : numberedName(chosen);
   const names = { list: "exemplar-names", placeholder: "all exemplars", autocomplete: "off" };
   const input = h("input", { type: "search", value, ...names });
-  const numbers = new Map(data.exemplars.map((exemplar, k) => [exemplarName(exemplar), k]));
+  const namesOf = (exemplar, k) => [exemplarName(exemplar), `#${k}`, numberedName(k)].map((name) => [name, k]);
+  const numbers = new Map(data.exemplars.flatMap(namesOf));
   input.addEventListener("focus", () => {
-    if (!list.childElementCount) list.append(...[...numbers.keys()].map((name) => h("option", { value: name })));
+    if (!list.childElementCount) list.append(...data.exemplars.map((_, k) => h("option", { value: numberedName(k) })));
   });
   input.addEventListener("change", () => {
     const number = numbers.get(input.value.trim());

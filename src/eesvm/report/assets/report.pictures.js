@@ -81,7 +81,7 @@ function sceneShot(scene, view, nodes, label, free = false) {
 }
 
 function detectionLabel(detection) {
-  const by = detection.exemplar === null ? "" : `, won by ${exemplarName(data.exemplars[detection.exemplar])}`;
+  const by = detection.exemplar === null ? "" : `, won by ${numberedName(detection.exemplar)}`;
   const judged = data.has_truth ? `, ${KINDS[detection.kind].word}` : "";
   const scene = data.scenes[detection.scene];
   return `${className(detection.class_id)} in ${scene.image_id}, score ${scored(detection.score)}${judged}${by}`;

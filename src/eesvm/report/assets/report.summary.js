@@ -104,14 +104,14 @@ function curveSection(params, judged) {
   const table = h("div", {}, levelTable(judged, level));
   const update = () => {
     curves.forEach(redraw);
-    table.replaceChildren(levelTable(judged, level));
+    table.replaceChildren(...levelTable(judged, level));
   };
   return h("section", { class: "curves" },
     h("h2", {}, "Precision, recall and false positives"),
     legend(colours, chosen, judged),
     h("div", { class: "charts" },
       h("figure", {}, h("figcaption", {}, h("b", {}, "Precision over recall")), curves[0]),
-      h("figure", {}, h("figcaption", {}, h("b", {}, "False positives over recall")), curves[1])),
+      h("figure", {}, h("figcaption", {}, h("b", {}, "False positives over recall"), ", logarithmic"), curves[1])),
     levelControl(level, update),
     table);
 }
@@ -167,7 +167,8 @@ function levelControl(level, update) {
     update();
   });
   say();
-  return h("div", { class: "control" }, h("span", {}, `${label} `, output), slider, link);
+  const ends = [h("span", { class: "dim small" }, "surest only"), h("span", { class: "dim small" }, "nearly all")];
+  return h("div", { class: "control" }, h("span", {}, `${label} `, output), ends[0], slider, ends[1], link);
 }
 
 function levelTable(judged, level) {
@@ -177,7 +178,10 @@ function levelTable(judged, level) {
     return [each.name, percent(point?.recall ?? 0), precision, count(point?.false_positives ?? 0)];
   });
   const caption = `Detections with a score of at least ${scored(level.value)}`;
-  return dataTable(caption, ["class", "recall", "precision", "false positives"], rows);
+  return [
+    dataTable(caption, ["class", "recall", "precision", "false positives"], rows),
+    h("p", { class: "dim small" }, TEXTS.level),
+  ];
 }
 
 function legend(colours, chosen, judged) {
@@ -251,14 +255,14 @@ function searchSection() {
   return h("section", {},
     h("h2", {}, "The thresholds, and how far from the best they can be"),
     h("p", { class: "dim" }, TEXTS.search(searched.some((each) => each.search.across_images))),
+    told.length + floors.length > 0 && h("ul", { class: "legend" },
+      h("li", {}, swatch(LOSS), "loss of the best thresholds"), h("li", {}, swatch(BOUND), "lower bound")),
     told.length > 0 && h("div", { class: "charts small-ones" }, told.map(historyFigure)),
     floors.length > 0 && [
       h("h3", {}, "If a few positives may be left out"),
       h("p", { class: "dim" }, TEXTS.floors),
       h("div", { class: "charts small-ones" }, floors.map(floorFigure)),
-    ],
-    told.length + floors.length > 0 && h("ul", { class: "legend" },
-      h("li", {}, swatch(LOSS), "loss of the best thresholds"), h("li", {}, swatch(BOUND), "lower bound")));
+    ]);
 }
 
 function historyFigure(each) {

@@ -9,13 +9,17 @@ const TEXTS = {
     "Objects that no detection has found, however low its score. Found means: a detection of the class overlaps it by an " +
     "IoU of 0.5 or more, and no other object of the class by more.",
   exemplars:
-    "One detector for each training object. The bars are scores of training windows: positives upwards, negatives " +
-    "downwards, and the threshold of the joint calibration across. Below them the training objects whose windows the " +
-    "exemplar is responsible for, and how many windows.",
+    "One detector for each training object; #17 is its number in files of detections. The bars are scores of training " +
+    "windows: positives upwards, negatives downwards, each to their own highest bar, and the threshold of the joint " +
+    "calibration across. Below them the training objects whose windows the exemplar is responsible for, and how many " +
+    "windows.",
   errors:
     "Of each class with N objects its N surest detections, by what is wrong with them: too little overlap with an object " +
     "of the class (localisation), an object of another class (confusion), an object that was found already (duplicate), " +
     "or nothing at all (background).",
+  level:
+    "The marks on the curves are at this score. To begin with it is the one with the best F1 in these very images, summed " +
+    "over classes: on new ones it will do worse.",
   search: (isAcross) =>
     "The joint calibration gives every exemplar a threshold so that every positive training window (or the share that " +
     `was asked for) is accepted${isAcross ? " by an exemplar of another image" : ""}, and as few negative ones as ` +
@@ -23,7 +27,9 @@ const TEXTS = {
   floors:
     "Loss and lower bound when only a share of the positive training windows must be accepted: how much a few hard " +
     "positives cost.",
-  scores: "Positives upwards, negatives downwards, each with heights by the square root; the line is the threshold.",
+  scores:
+    "Positives upwards, negatives downwards; the line is the threshold. Heights are square roots, positives and negatives " +
+    "each to their own highest bar.",
   responsible: "it accepts them by a larger margin than any other exemplar.",
 };
 
