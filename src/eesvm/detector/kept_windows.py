@@ -247,7 +247,7 @@ def _bare(judged: JudgedWindows) -> JudgedWindows:
 
 
 def _rounded(descriptors: F32, rows: NDArray[np.int64]) -> F32:
-    """Some rows as a file will hold them: a model in memory and one that was read say the same, but for tiny numbers."""
+    """Some rows as a file will hold them: a model in memory says what one that was read says, but for tiny numbers."""
     table = np.ascontiguousarray(descriptors[rows], dtype=np.float32)
     # In units of a power of two only the exponent changes: rounding is the same whatever the unit of the file.
     round_to_half(table, _power_of_two(largest(table)))

@@ -4,8 +4,8 @@ In: descriptors of all objects of a class, and of negative windows, an array or 
 vector and bias. The recipe: hinge, C 1e-3, positives count twice, bias feature 10, one epoch of hard negatives: a
 window that scores above -1.0001 joins the cache, and with every 2,000 new ones the SVM is trained again on the cache
 and what scores below -1.2 is dropped. Descriptors should have a mean length of 20; scaling them is up to the caller.
-The cache is small. With the hinge scikit-learn's liblinear does; with the squared hinge Newton's method is several times
-faster, as it goes on from where the time before has ended.
+The cache is small. With the hinge scikit-learn's liblinear does; with the squared hinge Newton's method is several
+times faster, as it goes on from where the time before has ended.
 """
 
 from __future__ import annotations
@@ -137,10 +137,9 @@ class LinearSVM(BaseEstimator):
         if self.loss != "squared_hinge" or positives.shape[1] >= MAX_WIDTH:
             return None
         objective = Objective(self.C * self.positive_weight, self.C, True, self.bias_multiplier)
-        steepness = (
-            objective.positive_cost * float(np.einsum("nd,nd->", positives, positives, dtype=np.float64))
-            + objective.negative_cost * _SEVERAL * self.retrain_every * (mean_square + self.bias_multiplier**2)
-        )
+        steepness = objective.positive_cost * float(
+            np.einsum("nd,nd->", positives, positives, dtype=np.float64)
+        ) + objective.negative_cost * _SEVERAL * self.retrain_every * (mean_square + self.bias_multiplier**2)
         return None if steepness > MAX_STEEPNESS else RunningSVM(positives.shape[1], objective)
 
     def _go_through(self, rows: Rows, cache: _Cache, running: RunningSVM | None, n_seen: int) -> int:

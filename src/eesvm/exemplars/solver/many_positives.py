@@ -18,7 +18,9 @@ from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.newton_matrices import augmented
 from eesvm.exemplars.solver.problem import F64, Objective
 
-MAX_STEEPNESS = 1e6  # cost times squared length of a row, summed over rows: beyond it float32 is not enough for a matrix
+MAX_STEEPNESS = (
+    1e6  # cost times squared length of a row, summed over rows: beyond it float32 is not enough for a matrix
+)
 
 _MAX_STEPS = 60
 _SLOPE_LEFT, _MAX_TRIALS = 0.1, 12  # of the slope along a step, where the search for its length ends; at the latest
@@ -88,9 +90,7 @@ class RunningSVM:
         narrow = weights.astype(np.float32)
         return rows @ narrow[:-1] + narrow[-1] * np.float32(self.objective.bias_multiplier)
 
-    def _follow(
-        self, rows: F32, costs: F32, is_missing: NDArray[np.bool_], is_counted: NDArray[np.bool_]
-    ) -> None:
+    def _follow(self, rows: F32, costs: F32, is_missing: NDArray[np.bool_], is_counted: NDArray[np.bool_]) -> None:
         """Count the rows that miss their margin, and no others."""
         changed = np.flatnonzero(is_missing != is_counted)
         if len(changed) > _FEW_CHANGES * np.count_nonzero(is_missing):
