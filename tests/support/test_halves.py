@@ -53,7 +53,7 @@ def test_every_half_stays_and_middles_go_to_the_even_one_in_place():
         np.testing.assert_array_equal(values, expected)
 
 
-@pytest.mark.parametrize("value", HALVES[::97].tolist() + [np.nan, -np.inf])
+@pytest.mark.parametrize("value", [*HALVES[::97].tolist(), np.nan, -np.inf])
 def test_what_is_no_number_is_found(value):
     table = np.zeros((3, 5), dtype=np.float16)
     table[1, 2] = value

@@ -1,9 +1,9 @@
 """The squared hinge with many positives: Newton's method for one SVM that is trained again as rows come and go.
 
-In: rows, of which the first are positives, and what is known from the time before. Out: weights, in place. The matrix of
-a Newton step, I + 2 sum of C x x' over the rows that miss their margin, is kept from step to step and from time to time,
-and only rows that have changed sides are added to it or taken out. So a step costs two products with all rows and one
-solution, and a time few steps.
+In: rows, of which the first are positives, and what is known from the time before. Out: weights, in place. The matrix
+of a Newton step, I + 2 sum of C x x' over the rows that miss their margin, is kept from step to step and from time to
+time, and only rows that have changed sides are added to it or taken out. So a step costs two products with all rows and
+one solution, and a time few steps.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.newton_matrices import augmented
 from eesvm.exemplars.solver.problem import F64, Objective
 
-MAX_STEEPNESS = (
-    1e6  # cost times squared length of a row, summed over rows: beyond it float32 is not enough for a matrix
-)
+MAX_STEEPNESS = 1e6  # cost times squared length, summed over rows: beyond it a matrix needs more than float32
 
 _MAX_STEPS = 60
 _SLOPE_LEFT, _MAX_TRIALS = 0.1, 12  # of the slope along a step, where the search for its length ends; at the latest
