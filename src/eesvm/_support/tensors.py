@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,25 @@ from eesvm._support.validation import InputError
 from eesvm._support.version import __version__
 
 
-def read_tensors(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
-    """Arrays and metadata by their names."""
+def read_tensors(
+    path: str | os.PathLike[str], left_out: Container[str] = ()
+) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """Arrays and metadata by their names.
+
+    Parameters
+    ----------
+    path : of the file.
+    left_out : names of arrays that are not wanted, and not read: they become empty ones, of their type.
+    """
     try:
         with open(path, "rb"):  # safetensors itself does not say why it cannot open a file
             pass
         with safe_open(path, framework="numpy") as handle:
-            return {name: handle.get_tensor(name) for name in handle.keys()}, handle.metadata() or {}  # noqa: SIM118
+            arrays = {
+                name: handle.get_slice(name)[:0] if name in left_out else handle.get_tensor(name)
+                for name in handle.keys()  # noqa: SIM118
+            }
+            return arrays, handle.metadata() or {}
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
     except OSError as error:
@@ -87,12 +99,13 @@ def read_arrays(
     format_name: str,
     version: int,
     expected: Mapping[str, np.dtype[Any] | tuple[np.dtype[Any], ...]],
+    left_out: Container[str] = (),
 ) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """The arrays and texts that `write_arrays` wrote; they must have the expected names and dtypes, and no NaN.
 
-    Of a tuple of dtypes any will do.
+    Of a tuple of dtypes any will do. Arrays that are `left_out` are not read, and empty.
     """
-    arrays, metadata = read_tensors(path)
+    arrays, metadata = read_tensors(path, left_out)
     if metadata.get("format") != format_name:
         raise InputError(f'{path}: it must have "format": "{format_name}", got {metadata.get("format")!r}')
     Document(path).check_version(metadata.get("format_version"), str(version))

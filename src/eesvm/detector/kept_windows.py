@@ -203,9 +203,13 @@ def write_kept(file: Path, kept: KeptWindows) -> None:
     write_arrays(file, _FORMAT, _VERSION, arrays, {name: json.dumps(value) for name, value in texts.items()})
 
 
-def read_kept(file: Path, dimension: int, n_rows: int | None = None) -> KeptWindows:
-    """What `write_kept` wrote, for descriptors of this dimension and a score table of so many rows."""
-    arrays, metadata = read_arrays(file, _FORMAT, _VERSION, _TABLES)
+def read_kept(file: Path, dimension: int, n_rows: int | None = None, *, only_judged: bool = False) -> KeptWindows:
+    """What `write_kept` wrote, for descriptors of this dimension and a score table of so many rows.
+
+    With `only_judged` the others, nearly all of the file, are not read: `rows` and `hard` are empty.
+    """
+    left_out = ("rows", "hard", "hard_boxes", "hard_image") if only_judged else ()
+    arrays, metadata = read_arrays(file, _FORMAT, _VERSION, _TABLES, left_out)
     names, hard_names = (_names(file, metadata, what) for what in ("images", "hard_images"))
     k, m = len(arrays["image"]), len(arrays["object_image"])
     n = len(arrays["rows"]) if n_rows is None else n_rows
