@@ -23,7 +23,7 @@ from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
 
 from _common import markdown
-from _training_data import gaussian_rows, real_rows, real_sets
+from _training_data import MAPPED, gaussian_rows, real_rows, real_sets
 from eesvm import ExemplarSVMs
 from eesvm._support.files import atomic_write
 
@@ -51,6 +51,7 @@ def cases() -> list[Case]:
     sizes = [("voc2007", 60, 128, ALL_C), ("voc2007", 60, 256, ALL_C), ("pets_voc", 18, 128, ALL_C)]
     sizes += [("voc2007", 30, 512, few), ("pets_voc", 18, 256, ALL_C), ("pets_voc", 18, 512, few)]
     sizes += [("voc2007", 10, 1280, few), ("pets_voc", 10, 1280, few)]
+    sizes += [(f"voc2007{MAPPED}", 30, 512, ALL_C), (f"pets_voc{MAPPED}", 18, 512, ALL_C)]
     for name, n, d, costs in sizes:
         if name in real_sets():
             found += [Case(name, n, d, loss, C, w) for C in costs for loss in LOSSES for w in (50.0, 1.0)]
