@@ -79,7 +79,7 @@ class CountedRows:
 
     def follow(self, counts: NDArray[np.bool_], n_products: int) -> None:
         """Have all rows that count as said, (m, P), for about so many products with m vectors, there and back."""
-        is_in = counts.any(axis=0)
+        is_in = np.asarray(counts.any(axis=0))
         n, n_all, n_now = np.count_nonzero(is_in), len(self._all), len(self.rows)
         saved = n_products * len(counts) * ((n_now if self._has(is_in) else n_all) - n)
         if self._may_copy and saved > _COPY * n:
@@ -90,7 +90,7 @@ class CountedRows:
 
     def has_all(self, counts: NDArray[np.bool_]) -> bool:
         """Whether there is a copy, of all rows that count as said."""
-        return self._places is not None and self._has(counts.any(axis=0))
+        return self._places is not None and self._has(np.asarray(counts.any(axis=0)))
 
     def columns(self, values: NDArray[Any]) -> NDArray[Any]:
         """(m, n) what belongs to the copied rows, of (m, P)."""
