@@ -2,7 +2,8 @@
 
 Photographs: objects of one class are the exemplars, windows of selective search that overlap no object of the class by
 more than 0.2 the negatives. Descriptors are the default's, pooled from a network, reduced by PCA to the wanted number
-of dimensions and scaled to a mean length of 20. What was described is kept in a folder.
+of dimensions and scaled to a mean length of 20; "mapped" sets have the default's kernel map in between, of 1,024
+landmarks, cut to as many numbers. What was described is kept in a folder.
 """
 
 from __future__ import annotations
@@ -13,28 +14,34 @@ import numpy as np
 
 from _common import ROOT
 from eesvm import datasets
-from eesvm.descriptors import PCA, MeanNormScaler, describe_dataset, make_descriptor
+from eesvm.descriptors import PCA, KernelMap, MeanNormScaler, describe_dataset, make_descriptor
 from eesvm.exemplars.mining import overlap_with
 from eesvm.windows import propose_dataset
 
 DATA = ROOT.parent / "shared" / "data"  # outside the repository, skipped where absent
 CLASSES = {"voc2007": ("train", "person", 120, 400), "pets_voc": ("trainval", "cat", 56, 420)}  # images, windows each
 _NEGATIVES, _EXEMPLARS = 20_000, 60
+MAPPED = " mapped"  # at the end of the name of a set
+_LANDMARKS = 1024
 
 
 def real_sets() -> list[str]:
     """Datasets at hand."""
-    return [name for name in CLASSES if (DATA / name).is_dir()]
+    found = [name for name in CLASSES if (DATA / name).is_dir()]
+    return [*found, *(name + MAPPED for name in found)]
 
 
 def real_rows(name: str, n_dimensions: int, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Exemplars and negatives of a dataset in so many dimensions, float32 of mean length 20."""
-    kept = folder / f"{name}_{n_dimensions}.npz"
+    kept = folder / f"{name.replace(' ', '_')}_{n_dimensions}.npz"
     if not kept.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        exemplars, negatives = _described(name, folder)
+        exemplars, negatives = _described(name.removesuffix(MAPPED), folder)
         pca = PCA(n_dimensions).fit(negatives)
         exemplars, negatives = pca.transform(exemplars), pca.transform(negatives)
+        if name.endswith(MAPPED):
+            kernel_map = KernelMap(_LANDMARKS, n_components=n_dimensions).fit(negatives)
+            exemplars, negatives = kernel_map.transform(exemplars), kernel_map.transform(negatives)
         scaler = MeanNormScaler(20.0).fit(negatives)
         np.savez(kept, exemplars=scaler.transform(exemplars), negatives=scaler.transform(negatives))
     with np.load(kept) as stored:

@@ -5,7 +5,8 @@ mean length 20. Loops are measured on a few exemplars and scaled to all of them,
 runs in a process of its own, so that its peak memory is its own. About five minutes on two cores; `--large` adds
 2,000 exemplars x 200,000 negatives and takes some more, `--small` is a quick look whether everything runs. `--real FOLDER`
 measures descriptors of photographs instead, kept in that folder, and replaces the page's section on them; some 20 minutes,
-which `--dimensions` cuts into pieces. `--cold` measures what compiling adds to a first training, and replaces that section.
+which `--dimensions` cuts into pieces; with `--mapped` behind the default's kernel map, in a section of its own.
+`--cold` measures what compiling adds to a first training, and replaces that section.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ SETTINGS = {
     "squared hinge, C 1e-4": {"C": 1e-4, "loss": "squared_hinge"},
     "original code: hinge, C 0.01, positive weight 50": {"C": 0.01, "positive_weight": 50.0},
 }
-REAL_TITLE = "Descriptors of photographs"
+REAL_TITLE, MAPPED_TITLE = "Descriptors of photographs", "Behind the kernel map"
 TOLERANCES = (1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
 
 
@@ -55,6 +56,9 @@ def main() -> None:
     parser.add_argument("--few", type=int, default=4, help="exemplars on which the loops are measured (4)")
     parser.add_argument("--real", type=Path, help="measure photographs; a folder for their descriptors")
     parser.add_argument("--dimensions", type=int, help="with --real: only tables of so many dimensions")
+    parser.add_argument(
+        "--mapped", action="store_true", help="with --real: behind the kernel map of the default preset"
+    )
     parser.add_argument("--render", action="store_true", help="with --real: only lay out what has been measured")
     parser.add_argument("--cold", action="store_true", help="measure compiling alone")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -63,12 +67,12 @@ def main() -> None:
         print(json.dumps(train_here(**json.loads(arguments.child))))
         return
     if arguments.real:
-        kept = arguments.real / "training_real.jsonl"
+        mapped = arguments.mapped
+        kept = arguments.real / ("training_mapped.jsonl" if mapped else "training_real.jsonl")
         if not arguments.render:
-            measure(arguments.real, kept, arguments.dimensions)
-        replace_section(
-            REAL_TITLE, f"`python benchmarks/bench_training.py --real FOLDER`, {machine()}. {section(kept)}"
-        )
+            measure(arguments.real, kept, arguments.dimensions, mapped)
+        command = "`python benchmarks/bench_training.py --real FOLDER" + (" --mapped`" if mapped else "`")
+        replace_section(MAPPED_TITLE if mapped else REAL_TITLE, f"{command}, {machine()}. {section(kept, mapped)}")
         return
     if arguments.cold:
         replace_section("Compilation", f"`python benchmarks/bench_training.py --cold`, {machine()}. {compile_times()}")

@@ -12,7 +12,7 @@ from eesvm.exemplars.solver import newton as newton_module
 from eesvm.exemplars.solver import solve as solve_module
 from eesvm.exemplars.solver.newton import descend_newton
 from eesvm.exemplars.solver.newton_gram import nearest
-from eesvm.exemplars.solver.newton_matrices import solve_directly
+from eesvm.exemplars.solver.newton_matrices import CountedRows, solve_directly
 from eesvm.exemplars.solver.pool import Pool
 from helpers.examples import ALL, few, many
 from helpers.reference_svm import coordinate_descent, liblinear, objective, relu_features
@@ -46,6 +46,50 @@ def newton(positives, negatives, C, positive_weight, squared, multiplier=1.0, to
         assert (duals <= np.float32(C)).all()
     assert (duals >= 0).all()
     return values, lower, violations
+
+
+def test_rows_that_count_are_copied_where_they_are_few():
+    rows = np.arange(400.0).reshape(100, 4)
+    counted = CountedRows(rows)
+    assert counted.rows is rows
+    everywhere = np.ones((3, 100), dtype=bool)
+    assert not counted.has_all(everywhere)  # there is no copy, so nothing is gained
+
+    def counts(*chosen):
+        found = np.zeros((3, 100), dtype=bool)
+        found[np.arange(len(chosen)) % 3, list(chosen)] = True
+        return found
+
+    counted.follow(counts(5, 70, 20, 6), 4)
+    np.testing.assert_array_equal(counted.rows, rows[[5, 6, 20, 70]])
+    np.testing.assert_array_equal(counted.columns(everywhere * np.arange(100)), [[5, 6, 20, 70]] * 3)
+    assert counted.has_all(counts(6, 20))
+    assert not counted.has_all(counts(6, 21))
+    before = counted.rows
+    counted.follow(counts(6, 20), 0)  # nothing is saved by another copy
+    assert counted.rows is before
+    counted.follow(counts(6, 21), 0)  # a row is missing, and a copy does not pay
+    assert counted.rows is rows
+    assert counted.columns(everywhere) is everywhere
+    counted.follow(counts(99), 100)
+    np.testing.assert_array_equal(counted.rows, rows[[99]])
+    counted = CountedRows(rows, may_copy=False)
+    counted.follow(counts(99), 100)
+    assert counted.rows is rows
+
+
+@pytest.mark.parametrize("C", [1e-2, 1.0])
+def test_copies_of_few_rows_change_nothing(C, monkeypatch):
+    positives, negatives = rows_like_a_pca(12, 3000 if ALL else 1200, 40)
+    found = newton(positives, negatives, C, 50.0, True)
+    lengths = []
+    monkeypatch.setattr(CountedRows, "follow", lambda self, counts, n, own=CountedRows.follow: (own(self, counts, n), lengths.append(len(self.rows))))  # fmt: skip
+    monkeypatch.setattr("eesvm.exemplars.solver.newton_matrices._COPY", 0)
+    monkeypatch.setattr(newton_module._Descent, "_direct", newton_module._Descent._conjugate)
+    always = newton(positives, negatives, C, 50.0, True)
+    assert min(lengths) < len(negatives)
+    np.testing.assert_allclose(always[0], found[0], rtol=5e-4)
+    assert (always[0] - always[1] <= 1e-3 * always[0]).all()
 
 
 @pytest.mark.parametrize("squared", [False, True], ids=LOSSES)

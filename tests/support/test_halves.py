@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from eesvm._support.halves import to_half
+from eesvm._support.halves import from_half, has_nan, is_finite, largest, round_to_half, to_half
 
 HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 FINITE = HALVES[np.isfinite(HALVES)]
@@ -32,3 +32,36 @@ def test_random_numbers_are_rounded_as_numpy_rounds(size):
 
 def test_a_table_without_numbers_stays_empty():
     assert to_half(np.empty((0, 3), dtype=np.float32), 2.0).shape == (0, 3)
+
+
+@pytest.mark.parametrize("scale", [2.0**-9, 1.0, 64.0])
+@pytest.mark.parametrize("size", [1e-9, 1e-6, 1e-4, 1.0])
+def test_rounding_in_place_is_there_and_back_again(size, scale):
+    values = (scale * size * np.random.default_rng(0).standard_normal((300, 700))).astype(np.float32)  # several parts
+    values[0, :3] = 0.0, -0.0, scale
+    expected = (values / np.float32(scale)).astype(np.float16).astype(np.float32) * np.float32(scale)
+    np.testing.assert_array_equal(from_half(to_half(values, scale), scale), expected)
+    round_to_half(values, scale)
+    np.testing.assert_array_equal(values.view(np.uint32), expected.view(np.uint32))
+
+
+def test_every_half_stays_and_middles_go_to_the_even_one_in_place():
+    ordered = np.sort(FINITE.astype(np.float32))
+    for values in (ordered, (ordered[:-1] + ordered[1:]) / 2):
+        expected = values.astype(np.float16).astype(np.float32)
+        round_to_half(values, 1.0)
+        np.testing.assert_array_equal(values, expected)
+
+
+@pytest.mark.parametrize("value", [*HALVES[::97].tolist(), np.nan, -np.inf])
+def test_what_is_no_number_is_found(value):
+    table = np.zeros((3, 5), dtype=np.float16)
+    table[1, 2] = value
+    for one in (table, table.T):
+        assert is_finite(one) == np.isfinite(value)
+        assert has_nan(one) == np.isnan(value)
+
+
+def test_the_largest_magnitude():
+    assert largest(np.array([[1.0, -3.0], [2.0, 0.0]], dtype=np.float32)) == 3
+    assert largest(np.empty((0, 4), dtype=np.float32)) == 0

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load
+from safetensors.numpy import load, save
 
 from eesvm._support.tensors import read_tensors, tensor_bytes
 
@@ -25,3 +25,11 @@ def test_bytes_depend_on_the_content_alone(tmp_path_factory, metadata):
     assert {name: (array.dtype, array.shape) for name, array in arrays.items()} == {
         name: (array.dtype, array.shape) for name, array in ARRAYS.items()
     }
+
+
+def test_arrays_of_all_types_have_the_bytes_of_safetensors():
+    kinds = [*"?bBhHiIlLqQefd", "F"]
+    arrays = {f"{kind}{n}": np.arange(n).astype(kind) for kind in kinds for n in (0, 1, 3, 8)}
+    arrays |= {"zero-dimensional": np.array(2.5, dtype=np.float32), "columns": np.arange(12.0).reshape(3, 4).T}
+    plain = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}
+    assert tensor_bytes(arrays, {"one": "two"}) == save(plain, {"one": "two"})

@@ -228,6 +228,7 @@ def _calibrated(
         calibrators=calibrators,
         read_scores=lambda: scores,
         read_kept=None if kept is None else lambda: kept,
+        read_judged=None,
         read_certificate=None,
         facts={**facts, **counts, "n_negatives_in_all": scores.n_negatives},
     )

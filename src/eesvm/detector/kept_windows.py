@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.documents import Document
-from eesvm._support.halves import to_half
+from eesvm._support.halves import from_half, is_finite, largest, round_to_half, to_half
 from eesvm._support.tensors import check_shapes, read_arrays, write_arrays
 from eesvm._support.validation import InputError
 from eesvm.detector.class_training import SingleSVM, calibration_rows, class_rows
@@ -113,12 +113,12 @@ def keep_windows(
         judged = judged_windows(windows, class_name, exemplars, seed)
     assert judged.rows is not None
     return KeptWindows(
-        rows=_rounded(windows.descriptors[chosen]),
-        hard=_rounded(windows.descriptors[hard]),
+        rows=_rounded(windows.descriptors, chosen),
+        hard=_rounded(windows.descriptors, hard),
         hard_boxes=windows.boxes[hard],
         hard_images=windows.image_ids[windows.image[hard]],
         judged=_bare(judged),
-        judged_rows=_rounded(windows.descriptors[judged.rows]),
+        judged_rows=_rounded(windows.descriptors, judged.rows),
     )
 
 
@@ -148,9 +148,9 @@ def with_windows(
     )
     return replace(
         kept,
-        rows=np.concatenate([kept.rows, _rounded(windows.descriptors[rows])]),
+        rows=np.concatenate([kept.rows, _rounded(windows.descriptors, rows)]),
         judged=together,
-        judged_rows=np.concatenate([kept.judged_rows[is_left], _rounded(windows.descriptors[judged.rows])]),
+        judged_rows=np.concatenate([kept.judged_rows[is_left], _rounded(windows.descriptors, judged.rows)]),
     )
 
 
@@ -166,7 +166,7 @@ def with_hardest(
     is_negative : (n,) which of them are negatives.
     single : says what is hard.
     """
-    hard = np.concatenate([kept.hard, _rounded(windows.descriptors[np.flatnonzero(is_negative)])])
+    hard = np.concatenate([kept.hard, _rounded(windows.descriptors, np.flatnonzero(is_negative))])
     boxes = np.concatenate([kept.hard_boxes, windows.boxes[is_negative]])
     images = np.concatenate([kept.hard_images, windows.image_ids[windows.image[is_negative]]])
     order = np.argsort(-single.scores(hard), kind="stable")[:MOST_HARD]
@@ -194,8 +194,7 @@ def _without_images(judged: JudgedWindows, names: NDArray[np.str_]) -> tuple[Jud
 def write_kept(file: Path, kept: KeptWindows) -> None:
     """One file; images are called by their names."""
     tables = dict(zip(_DESCRIPTORS, (kept.rows, kept.hard, kept.judged_rows), strict=True))
-    largest = max((float(np.abs(table).max()) for table in tables.values() if table.size), default=0.0)
-    scale = np.float32(_power_of_two(largest))
+    scale = np.float32(_power_of_two(max(largest(table) for table in tables.values())))
     arrays: dict[str, NDArray[Any]] = {name: to_half(table, float(scale)) for name, table in tables.items()}
     arrays |= {"scale": np.array([scale])} | {name: getattr(kept.judged, name) for name in _GEOMETRY}
     names, places = np.unique(kept.hard_images, return_inverse=True)
@@ -204,9 +203,13 @@ def write_kept(file: Path, kept: KeptWindows) -> None:
     write_arrays(file, _FORMAT, _VERSION, arrays, {name: json.dumps(value) for name, value in texts.items()})
 
 
-def read_kept(file: Path, dimension: int, n_rows: int | None = None) -> KeptWindows:
-    """What `write_kept` wrote, for descriptors of this dimension and a score table of so many rows."""
-    arrays, metadata = read_arrays(file, _FORMAT, _VERSION, _TABLES)
+def read_kept(file: Path, dimension: int, n_rows: int | None = None, *, only_judged: bool = False) -> KeptWindows:
+    """What `write_kept` wrote, for descriptors of this dimension and a score table of so many rows.
+
+    With `only_judged` the others, nearly all of the file, are not read: `rows` and `hard` are empty.
+    """
+    left_out = ("rows", "hard", "hard_boxes", "hard_image") if only_judged else ()
+    arrays, metadata = read_arrays(file, _FORMAT, _VERSION, _TABLES, left_out)
     names, hard_names = (_names(file, metadata, what) for what in ("images", "hard_images"))
     k, m = len(arrays["image"]), len(arrays["object_image"])
     n = len(arrays["rows"]) if n_rows is None else n_rows
@@ -222,9 +225,9 @@ def read_kept(file: Path, dimension: int, n_rows: int | None = None) -> KeptWind
     if n_hard and not 0 <= arrays["hard_image"].min() <= arrays["hard_image"].max() < len(hard_names):
         raise InputError(f"{file}: `hard_image` must be places among the {len(hard_names)} images")
     scale = arrays["scale"][0]
-    if not (np.isfinite(scale) and scale > 0) or not all(np.isfinite(arrays[name]).all() for name in _TABLES):
+    if not (np.isfinite(scale) and scale > 0) or not all(_is_finite(arrays[name]) for name in _TABLES):
         raise InputError(f"{file}: its numbers must be finite, and `scale` above 0")
-    rows, hard, judged_rows = (arrays[name].astype(np.float32) * scale for name in _DESCRIPTORS)
+    rows, hard, judged_rows = (from_half(arrays.pop(name), float(scale)) for name in _DESCRIPTORS)
     geometry = {name: arrays[name] for name in _GEOMETRY}
     nobody = np.empty((k, 0), dtype=np.float32)
     judged = JudgedWindows(scores=nobody, image_ids=np.array(names, dtype=np.str_), **geometry)
@@ -239,17 +242,20 @@ def _names(file: Path, metadata: Mapping[str, str], what: str) -> list[str]:
     return names
 
 
+def _is_finite(array: NDArray[Any]) -> bool:
+    return is_finite(array) if array.dtype == np.float16 else bool(np.isfinite(array).all())
+
+
 def _bare(judged: JudgedWindows) -> JudgedWindows:
     return replace(judged, scores=np.empty((len(judged.image), 0), dtype=np.float32), rows=None)
 
 
-def _rounded(table: F32) -> F32:
-    """As a file will hold them, so that a model in memory and one that was read say the same, but for tiny numbers."""
-    if not table.size:
-        return np.asarray(table, dtype=np.float32)
+def _rounded(descriptors: F32, rows: NDArray[np.int64]) -> F32:
+    """Some rows as a file will hold them: a model in memory says what one that was read says, but for tiny numbers."""
+    table = np.ascontiguousarray(descriptors[rows], dtype=np.float32)
     # In units of a power of two only the exponent changes: rounding is the same whatever the unit of the file.
-    scale = _power_of_two(float(np.abs(table).max()))
-    return to_half(table, scale).astype(np.float32) * np.float32(scale)
+    round_to_half(table, _power_of_two(largest(table)))
+    return table
 
 
 def _power_of_two(largest: float) -> float:

@@ -43,6 +43,7 @@ class ClassModel:
     regressor: BoxRegressor | None = None  # None: its boxes stay as they are proposed
     read_scores: Callable[[], CalibrationScores] | None = field(default=None, repr=False)  # reads them when needed
     read_kept: Callable[[], KeptWindows] | None = field(default=None, repr=False)  # windows that it can grow from
+    read_judged: Callable[[], KeptWindows] | None = field(default=None, repr=False)  # or only those of whole images
     # The proof of the joint thresholds, where they came from files: it is large, and only needed to be written again.
     read_certificate: Callable[[], Certificate] | None = field(default=None, repr=False)
     facts: dict[str, Any] = field(default_factory=dict)  # for the card: counts

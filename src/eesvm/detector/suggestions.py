@@ -72,7 +72,7 @@ def suggest_score(
     if model.read_kept is None or name == SINGLE_SVM:
         return None
     model.fit_missing(name, options)
-    kept = model.read_kept()
+    kept = (model.read_judged or model.read_kept)()
     rule = score_rule(name, model.calibrators, model.n_exemplars, options.detection.pooling)
     judged = kept.scored(model.exemplars)
     own = np.array([annotation.image_id for annotation in model.annotations], dtype=np.str_)

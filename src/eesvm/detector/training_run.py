@@ -272,6 +272,14 @@ class TrainingRun:
             kept.forget()
             return found
 
+        def read_judged() -> KeptWindows:
+            part = self.keys.kept(name)
+            if self.folder is None or not self.folder.has(*part):
+                return read()
+            files = self.folder.entry(part.name)["files"]
+            return read_kept(self.folder.root / next(iter(files)), model.exemplars.coef_.shape[1], only_judged=True)
+
+        model.read_judged = read_judged
         return read
 
     def _calibrated(self, model: ClassModel, scores: Held[CalibrationScores]) -> ClassModel:

@@ -119,14 +119,23 @@ class PartedRows:
         if 4 * n * width > n_bytes:
             return self
         values = np.empty((n, width), dtype=np.float32)
-        for number, start in enumerate(self.starts[:-1]):
-            part = self._part(number)
-            values[start : start + len(part)] = part
+        for number, (start, end) in enumerate(pairwise(self.starts)):
+            part = self.parts[number]
+            if self._is_whole(number):
+                values[start:end] = part
+            elif self.kept is not None and part.dtype == np.float32:  # without a copy in between
+                np.take(part, self.kept[number], axis=0, out=values[start:end], mode="clip")
+            else:
+                values[start:end] = self._part(number)
         return HeldRows(values, self.starts)
 
     def _part(self, number: int) -> F32:
         part = self.parts[number]
-        return _float32(part if self.kept is None else part[self.kept[number]])
+        return _float32(part if self.kept is None or self._is_whole(number) else part[self.kept[number]])
+
+    def _is_whole(self, number: int) -> bool:
+        """Whether all rows of a part are taken: then no copy is needed."""
+        return self.kept is None or len(self.kept[number]) == len(self.parts[number])
 
 
 @dataclass(frozen=True)
@@ -239,9 +248,10 @@ def look_at_rows(rows: Rows, name: str, with_digest: bool = False) -> RowFacts:
     first: F32 | None = None
     is_constant = True
     for start, block in checked_blocks(rows, _CHECKED_ROWS, name):
-        _check_finite(block, start, name)
-        with np.errstate(over="ignore"):
-            squares[start : start + len(block)] = np.einsum("nd,nd->n", block, block)
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = np.einsum("nd,nd->n", block, block, out=squares[start : start + len(block)])
+        if not np.isfinite(lengths).all():  # NaN and infinity go into the length of their row
+            _check_finite(block, start, name)
         first = block[0].copy() if first is None and len(block) else first
         is_constant = is_constant and bool((block == first).all())
         if with_digest:

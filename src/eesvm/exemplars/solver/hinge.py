@@ -47,6 +47,7 @@ class Share:
     own_targets: NDArray[Any]  # (n,)
     duals: F32  # (n, P)
     own: F32  # (n,) dual of the positive
+    may_copy: bool = True  # whether there is memory for a copy of some of the rows
 
 
 def combine(duals: F32, rows: F32) -> F32:

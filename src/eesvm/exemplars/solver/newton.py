@@ -34,7 +34,7 @@ from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.newton_gram import LEAVE, SURPLUS, Candidates, Stiffness, descend_near, nearest
 from eesvm.exemplars.solver.newton_kernels import evaluate, mask, search
-from eesvm.exemplars.solver.newton_matrices import MeanMatrix, augmented, solve_directly
+from eesvm.exemplars.solver.newton_matrices import CountedRows, MeanMatrix, augmented, solve_directly
 from eesvm.exemplars.solver.problem import F64, Objective
 
 MAX_WIDTH = 1536  # columns of rows up to which matrices of that size are worth their time
@@ -107,6 +107,7 @@ class _Descent:
         self.violations, self.dual_squares, self.is_done = np.full(n, np.inf), np.zeros(n), np.zeros(n, dtype=np.bool_)
         self.slopes, self.off = np.empty_like(share.targets), np.full(n, 0.0 if objective.is_squared else np.inf)
         self.mean = MeanMatrix(share.rows, objective.bias_multiplier)
+        self.counted = CountedRows(share.rows, share.may_copy)
         self.is_direct = False
         self.lengths, self.near_stiffness, self.n_finished = np.zeros(n), np.zeros(n), np.zeros(n, dtype=np.int64)
         self.known: dict[int, NDArray[np.intp]] = {}  # rows that mattered in last steps
@@ -173,7 +174,11 @@ class _Descent:
         raw = self.own_base[active] + self.own_stiffness * slopes
         own = np.clip(raw, 0, self.own_cap)
         is_own_between = (raw > 0) & (raw < self.own_cap)
-        gradient = self.weights[active] - own[:, None] * self.positives[active] + self._sums(duals)
+        if o.is_squared and self.counted.has_all(is_between):  # duals of others are zero
+            sums = self._sums(self.counted.columns(duals), self.counted.rows)
+        else:
+            sums = self._sums(duals)
+        gradient = self.weights[active] - own[:, None] * self.positives[active] + sums
         point = _Point(duals, is_between, own, is_own_between, slopes, gradient, facts[:, 3])
         leaves = self._leave(active, point, facts, is_last)
         return point, leaves
@@ -242,6 +247,8 @@ class _Descent:
     def _conjugate(self, active: NDArray[np.intp], point: _Point) -> F64:
         """Conjugate gradients, preconditioned, until the equations hold to a part of their gradients."""
         self.mean.follow(point.is_between, self.stiffness)
+        self.counted.follow(point.is_between, self.mean.n_expected)
+        rows, is_between = self.counted.rows, self.counted.columns(point.is_between)
         positives = self.positives[active]
         own = np.where(point.is_own_between, self.own_stiffness, 0.0)
         solved = positives @ self.mean.inverse
@@ -259,7 +266,7 @@ class _Descent:
         energy, n_all = _dot(residual, towards), 0
         for n_products in range(1, _MAX_CONJUGATE + 1):  # noqa: B007  the last one is remembered
             n_all += len(left)
-            curved = self._curved(towards, left, point.is_between)
+            curved = self._curved(towards, left, rows, is_between)
             curved += (own[left] * _dot(towards, positives[left]))[:, None] * positives[left]
             length = _ratio(energy, _dot(towards, curved))
             direction[left] += length[:, None] * towards
@@ -274,11 +281,11 @@ class _Descent:
         self.mean.note(n_products, n_all, len(active))
         return direction
 
-    def _curved(self, towards: F64, left: NDArray[np.intp], is_between: NDArray[np.bool_]) -> F64:
+    def _curved(self, towards: F64, left: NDArray[np.intp], rows: NDArray[Any], is_between: NDArray[np.bool_]) -> F64:
         """The matrices of the Newton equations, without the positives, times `towards`."""
-        scores = self._scores(towards)
+        scores = self._scores(towards, rows)
         mask(scores, is_between, left, np.float32(self.stiffness))
-        return towards + self._sums(scores)
+        return towards + self._sums(scores, rows)
 
     def _move(self, active: NDArray[np.intp], point: _Point, direction: F64) -> None:
         """Go along the directions to where the criterion is about lowest; in place: weights, slopes."""
@@ -338,21 +345,23 @@ class _Descent:
             self.objective.negative_cost * lost,
         )
 
-    def _scores(self, weights: F64) -> NDArray[Any]:
-        """(m, P) products of weights and rows."""
-        narrow = weights.astype(self.share.rows.dtype)
-        scores = narrow[:, :-1] @ self.share.rows.T
+    def _scores(self, weights: F64, rows: NDArray[Any] | None = None) -> NDArray[Any]:
+        """(m, P) products of weights and rows, by default all."""
+        rows = self.share.rows if rows is None else rows
+        narrow = weights.astype(rows.dtype)
+        scores = narrow[:, :-1] @ rows.T
         scores += narrow[:, -1:] * narrow.dtype.type(self.objective.bias_multiplier)
         return scores
 
-    def _sums(self, duals: NDArray[Any]) -> F64:
-        """(m, d + 1) sums of rows."""
+    def _sums(self, duals: NDArray[Any], rows: NDArray[Any] | None = None) -> F64:
+        """(m, d + 1) sums of rows, by default of all."""
+        rows = self.share.rows if rows is None else rows
         sums = np.empty((len(duals), self.weights.shape[1]))
         if np.count_nonzero(duals) >= _SPARSE * duals.size:
-            sums[:, :-1] = duals @ self.share.rows
+            sums[:, :-1] = duals @ rows
         else:
             for k, supporting in enumerate(duals != 0):
-                sums[k, :-1] = duals[k, supporting] @ self.share.rows[supporting]
+                sums[k, :-1] = duals[k, supporting] @ rows[supporting]
         sums[:, -1] = self.objective.bias_multiplier * duals.sum(axis=1, dtype=np.float64)
         return sums
 

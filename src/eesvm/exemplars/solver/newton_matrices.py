@@ -1,6 +1,7 @@
 """The matrices of Newton equations, I + z sum of x x' over some rows: solved directly, or inverted in the mean.
 
-In: rows, and which of them count for which exemplar. Out: solutions, and a preconditioner that all exemplars share.
+In: rows, and which of them count for which exemplar. Out: solutions, a preconditioner that all exemplars share, and a
+copy of the rows that count where these are few.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _INVERSE = 6  # times the cube of the dimensions that an inverse in float64 take
 _SAMPLE, _SAMPLE_PER_COLUMN = 8192, 4  # rows, at least, are enough for it
 _REFRESH = 0.05  # and a change of so much of its rows
 _BLOCK_ROWS = 2048
+_COPY = 35  # products with one vector, there and back, in the time in which a row is copied
 
 
 class MeanMatrix:
@@ -64,6 +66,38 @@ class MeanMatrix:
             block *= np.sqrt(self.step * self.shares[start : start + _BLOCK_ROWS, None])
             products += block.T @ block
         return products
+
+
+class CountedRows:
+    """A copy of the rows that count for some exemplar, where these are so few that products with all take longer."""
+
+    def __init__(self, rows: NDArray[Any], may_copy: bool = True) -> None:
+        self._all = self.rows = rows
+        self._may_copy = may_copy
+        self._is_in = np.ones(len(rows), dtype=np.bool_)
+        self._places: NDArray[np.intp] | None = None  # of the rows in the copy; None where there is none
+
+    def follow(self, counts: NDArray[np.bool_], n_products: int) -> None:
+        """Have all rows that count as said, (m, P), for about so many products with m vectors, there and back."""
+        is_in = np.asarray(counts.any(axis=0))
+        n, n_all, n_now = np.count_nonzero(is_in), len(self._all), len(self.rows)
+        saved = n_products * len(counts) * ((n_now if self._has(is_in) else n_all) - n)
+        if self._may_copy and saved > _COPY * n:
+            self._is_in, self._places = is_in, np.flatnonzero(is_in)
+            self.rows = self._all[self._places]
+        elif not self._has(is_in):
+            self._is_in, self._places, self.rows = np.ones(n_all, dtype=np.bool_), None, self._all
+
+    def has_all(self, counts: NDArray[np.bool_]) -> bool:
+        """Whether there is a copy, of all rows that count as said."""
+        return self._places is not None and self._has(np.asarray(counts.any(axis=0)))
+
+    def columns(self, values: NDArray[Any]) -> NDArray[Any]:
+        """(m, n) what belongs to the copied rows, of (m, P)."""
+        return values if self._places is None else values[:, self._places]
+
+    def _has(self, is_in: NDArray[np.bool_]) -> bool:
+        return not (is_in & ~self._is_in).any()
 
 
 def augmented(rows: NDArray[Any], bias_multiplier: float, dtype: Any = np.float64) -> NDArray[Any]:

@@ -393,6 +393,7 @@ class Pool:
             self.problem.margins.positives[chosen].astype(self.dtype),
             self.duals[chosen],
             self.own[chosen],
+            may_copy=not self.budget.is_strict,
         )
 
     def _targets(self, chosen: NDArray[np.intp]) -> F32:
