@@ -186,10 +186,8 @@ def test_windows_of_objects_by_slow_loops():
 
 
 def test_a_sample_is_enough_where_there_are_many(monkeypatch):
-    name, table = (
-        LEARNED,
-        training_windows(scenes("train"), quick_options(windows__max_windows=2000), cache=shared_cache()),
-    )
+    name, options = LEARNED, quick_options(windows__max_windows=2000)
+    table = training_windows(scenes("train"), options, cache=shared_cache())
     whole = regress_boxes(table, name)
     monkeypatch.setattr("eesvm.detector.box_regression._MOST_WINDOWS", whole.n_windows - 5)
     sample, again, other = (regress_boxes(table, name, seed) for seed in (0, 0, 1))
