@@ -1,5 +1,6 @@
 """Fixtures that several test modules share: a real browser, and a page that is watched."""
 
+import gc
 import os
 import shutil
 import signal
@@ -9,8 +10,12 @@ from urllib.parse import urlsplit
 import pytest
 from hypothesis import HealthCheck, settings
 
-from helpers.archive_server import server  # noqa: F401
 from helpers.examples import ALL
+
+if not ALL:  # before numpy is imported: threads of products wait busily, and tests in several processes fill the cores
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from helpers.archive_server import server  # noqa: F401
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell: tests send Ctrl-C to commands
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -18,6 +23,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of
 # How fast an example is drawn or run says something about the machine, not about the package.
 settings.register_profile("eesvm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("eesvm")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What modules of tests load stays to the end: the garbage collector need not go through it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import eesvm
-from helpers.imports import imported_modules
+from helpers.imports import imported_modules, statements
 
 PACKAGE = Path(eesvm.__file__).parent
 ROAD_MAP = Path(__file__).resolve().parents[1] / "docs" / "_ext" / "road_map.py"
@@ -116,9 +116,14 @@ def place(module):
     return tuple(module.split(".")[1:])
 
 
+@cache
 def imports_within(path):
     """Line and place of every import of the package in a file, lazy and type-only ones included."""
-    for node in ast.walk(parsed(path)):
+    return list(_imports_within(path))
+
+
+def _imports_within(path):
+    for node in statements(parsed(path)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, place(alias.name)) for alias in node.names if alias.name.startswith("eesvm"))
         elif isinstance(node, ast.ImportFrom):

@@ -52,8 +52,17 @@ def expected_failures(calibrator):
 
 
 @parametrize_with_checks(CALIBRATORS, expected_failed_checks=expected_failures)
-def test_check_estimator(estimator, check):
-    check(estimator)
+def test_check_estimator(estimator, check, request):
+    """A failure that is expected leaves no traceback: to lay one out, pytest parses whole files of scikit-learn."""
+    expected = request.node.get_closest_marker("xfail")
+    try:
+        check(estimator)
+    except Exception:
+        if expected is None:
+            raise
+    else:
+        return
+    pytest.xfail(expected.kwargs["reason"])
 
 
 class Told:

@@ -23,9 +23,10 @@ from eesvm.datasets.scenes import make_scenes
 from eesvm.images import write_image
 from eesvm.metrics.detection_files import read_detections
 from helpers.detector_scenes import CLASSES, scenes
+from helpers.examples import ALL
 
 QUICK = [
-    *("--descriptor", "hog", "--mode", "single", "--jobs", "1"),
+    *("--descriptor", "hog", "--mode", "single", "--max-windows", "2000" if ALL else "100", "--jobs", "1"),
     *(
         "--set",
         "descriptor.n_components=none",

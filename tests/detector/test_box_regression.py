@@ -186,18 +186,19 @@ def test_windows_of_objects_by_slow_loops():
 
 
 def test_a_sample_is_enough_where_there_are_many(monkeypatch):
-    name = LEARNED
-    whole = regress_boxes(windows(), name)
+    name, options = LEARNED, quick_options(windows__max_windows=2000)
+    table = training_windows(scenes("train"), options, cache=shared_cache())
+    whole = regress_boxes(table, name)
     monkeypatch.setattr("eesvm.detector.box_regression._MOST_WINDOWS", whole.n_windows - 5)
-    sample, again, other = (regress_boxes(windows(), name, seed) for seed in (0, 0, 1))
+    sample, again, other = (regress_boxes(table, name, seed) for seed in (0, 0, 1))
     assert sample.n_windows == whole.n_windows - 5
     assert (sample.weights == again.weights).all()
     assert (sample.weights != other.weights).any()
     monkeypatch.setattr("eesvm.detector.box_regression._MOST_UNKNOWNS", 26)
-    assert regress_boxes(windows(), name).n_windows == 26
+    assert regress_boxes(table, name).n_windows == 26
     monkeypatch.setattr("eesvm.detector.box_regression._MOST_UNKNOWNS", 27)
-    monkeypatch.setattr("eesvm.detector.box_regression._MOST_NUMBERS", 26 * windows().descriptors.shape[1])
-    assert regress_boxes(windows(), name).n_windows == 26
+    monkeypatch.setattr("eesvm.detector.box_regression._MOST_NUMBERS", 26 * table.descriptors.shape[1])
+    assert regress_boxes(table, name).n_windows == 26
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,12 @@ from eesvm.detector.model import Ensemble, score_image
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.training_descriptor import training_windows
 from eesvm.detector.training_table import describe_windows, propose_windows
+from helpers.examples import ALL
 
 CLASSES = ("three", "eight")
 QUICK = {
     "windows.mode": "single",
+    "windows.max_windows": 2000 if ALL else 100,  # the mode proposes 130 to 200 windows of a scene
     "descriptor.name": "hog",
     "descriptor.n_components": None,
     "descriptor.kernel_map": None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.special import expit
@@ -39,7 +37,7 @@ def left_out_allowance(problem, min_recall):
 
 
 def combinations(problem):
-    """(positives covered, negatives accepted) of all thresholds that the bounds allow."""
+    """(positives covered, negatives accepted) of all thresholds that the bounds allow, each once."""
     choices = []
     for j in range(problem.positive_scores.shape[1]):
         positives, negatives = problem.positive_scores[:, j], problem.negative_scores[:, j]
@@ -53,8 +51,10 @@ def combinations(problem):
                 wins = frozenset(p for p in wins if not problem.forbidden[p, j])
             options.add((wins, accepted_by(negatives, threshold)))
         choices.append(options)
-    for combination in itertools.product(*choices):
-        yield tuple(frozenset().union(*(option[k] for option in combination)) for k in (0, 1))
+    reached = {(frozenset(), frozenset())}
+    for options in choices:
+        reached = {(wins | more, false | others) for wins, false in reached for more, others in options}
+    return reached
 
 
 def brute_force(problem, min_recall=1.0):
@@ -63,11 +63,12 @@ def brute_force(problem, min_recall=1.0):
     A threshold matters only through what it accepts, so each exemplar tries every score of its column (and -inf, +inf,
     and its bounds), as far as the bounds allow.
     """
-    best = None
+    best, allowance = None, left_out_allowance(problem, min_recall)
+    weights, prices = problem.positive_weights.tolist(), problem.negative_weights.tolist()
     for wins, false in combinations(problem):
-        missed = sum(w for p, w in enumerate(problem.positive_weights) if p not in wins)
-        if missed <= left_out_allowance(problem, min_recall):
-            cost = sum(problem.negative_weights[n] for n in false)
+        missed = sum(w for p, w in enumerate(weights) if p not in wins)
+        if missed <= allowance:
+            cost = sum(prices[n] for n in false)
             best = cost if best is None else min(best, cost)
     return best
 
@@ -81,9 +82,10 @@ def precision(problem, thresholds):
 def best_recall(problem, max_loss=None, min_precision=None):
     """The most weight that thresholds within a budget, or at a precision, can cover; None where there are none."""
     best = None
+    weights, prices = problem.positive_weights.tolist(), problem.negative_weights.tolist()
     for wins, false in combinations(problem):
-        gained = sum(problem.positive_weights[p] for p in wins)
-        paid = sum(problem.negative_weights[n] for n in false)
+        gained = sum(weights[p] for p in wins)
+        paid = sum(prices[n] for n in false)
         if max_loss is not None:
             is_allowed = paid <= max_loss * (1 + 1e-12)
         else:

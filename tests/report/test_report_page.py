@@ -521,6 +521,7 @@ def test_the_dialog_of_a_detection(show):
     page.wait_for_selector("dialog[open]")
     dialog.locator(".picture").click()
     wait_for_hash(page, f"#/exemplar/{detection.exemplar}")
+    settle(page)
     assert not dialog.is_visible()
     page.go_back()
     page.wait_for_selector("dialog[open]")

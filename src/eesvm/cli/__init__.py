@@ -22,7 +22,8 @@ from eesvm.cli.parsers import VERBS
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns the exit status."""
-    arguments = _parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    arguments = _parser(given[0] if given else None).parse_args(argv)
     try:
         status = arguments.run(arguments)
         if sys.stdout is not None:  # it is None where the shell closed it
@@ -44,7 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _complain(f"{where}{error.strerror or error}")
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(verb: str | None = None) -> argparse.ArgumentParser:
+    """With `verb` alone where that is one: building the parsers of all of them takes longer than many a verb."""
     parser = Parser(
         prog="eesvm",
         description="Set the thresholds of many detectors that are OR-ed together, and prove how good they are.",
@@ -52,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"eesvm {__version__}")
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for module in VERBS:
+    wanted = [module for module in VERBS if module.__name__.rpartition(".")[2] == verb]
+    for module in wanted or VERBS:
         module.add_parser(verbs)
     return parser
 

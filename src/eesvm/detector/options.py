@@ -13,6 +13,7 @@ excepted, which changes no result).
 from __future__ import annotations
 
 import difflib
+import functools
 import os
 import types
 import typing
@@ -340,9 +341,12 @@ def dotted(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+_type_hints = functools.cache(typing.get_type_hints)  # milliseconds, for every option that is changed
+
+
 def _kind(owner: Any, option: str) -> tuple[type, ...]:
     """The types that an option of a dataclass may have."""
-    hint = typing.get_type_hints(type(owner))[option]
+    hint = _type_hints(type(owner))[option]
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if any(is_dataclass(kind) for kind in kinds):
         names = ", ".join(f.name for f in fields(kinds[0]))
