@@ -17,7 +17,7 @@ import functools
 import os
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -341,7 +341,10 @@ def dotted(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-_type_hints = functools.cache(typing.get_type_hints)  # milliseconds, for every option that is changed
+@functools.cache
+def _type_hints(owner: Hashable) -> dict[str, Any]:
+    """The types of the fields of a dataclass, which take milliseconds to look up."""
+    return typing.get_type_hints(owner)
 
 
 def _kind(owner: Any, option: str) -> tuple[type, ...]:
