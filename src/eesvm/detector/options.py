@@ -349,7 +349,7 @@ def _type_hints(owner: Hashable) -> dict[str, Any]:
 
 def _kind(owner: Any, option: str) -> tuple[type, ...]:
     """The types that an option of a dataclass may have."""
-    hint = _type_hints(type(owner))[option]
+    hint = _type_hints(typing.cast(Hashable, type(owner)))[option]
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if any(is_dataclass(kind) for kind in kinds):
         names = ", ".join(f.name for f in fields(kinds[0]))
