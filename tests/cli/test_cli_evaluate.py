@@ -15,6 +15,7 @@ from eesvm.datasets import select, write_coco, write_voc
 from eesvm.datasets.scenes import make_scenes
 from eesvm.metrics import evaluate_detections
 from eesvm.metrics.detection_files import write_coco_results, write_csv_detections, write_voc_detections
+from eesvm.metrics.searched_images import read_search, write_search
 from eesvm.structures import Detections
 from helpers.dataset_files import save_image, save_text
 
@@ -251,6 +252,29 @@ def test_images_that_were_never_searched_are_noted(capsys, tmp_path, unseen_half
             "missed: if they were not searched, average precision says little\n"
         )
         assert (note in capsys.readouterr().out) == is_said
+
+
+def test_what_was_searched_is_known_of_a_folder_of_detect(capsys, tmp_path, unseen_half):
+    found = guesses(unseen_half)
+    write_csv_detections(tmp_path / "detections.csv", found[1:])
+    write_search(tmp_path / "images.csv", found[1:], {found[0].image_id: "it is broken"})
+    search = read_search(tmp_path / "detections.csv")
+    assert search.searched == {one.image_id for one in found[1:]}
+    assert search.unreadable == {found[0].image_id}
+    assert read_search(tmp_path / "others.csv") is None  # it may be of another search
+    assert main(["evaluate", str(tmp_path), "scenes"]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note: ")][1:]
+    n_objects = sum(len(record.instances) for record in drawn() if record.image_id not in {f.image_id for f in found})
+    n = len(unseen_half[0].instances)
+    assert notes == [
+        f"note: {n} object{'s' * (n > 1)} in 1 image that `eesvm detect` could not read count{'s' * (n == 1)} as missed: "
+        "see images.csv beside the detections",
+        f"note: {n_objects} objects in {len(drawn()) - len(found)} of {len(drawn())} images that `eesvm detect` was not "
+        "given count as missed: if they are not meant, add --split test, the one that was searched",
+    ]
+    for content in (b"", b"\xff\n", b"image_id,status,detections,problem\na,searched\n"):
+        (tmp_path / "images.csv").write_bytes(content)
+        assert read_search(tmp_path / "detections.csv") is None
 
 
 def test_the_note_on_images_never_searched_counts_images_with_judged_objects(capsys, unseen_half):

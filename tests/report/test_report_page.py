@@ -346,14 +346,15 @@ def test_pictures_are_really_there(show):
 @pytest.mark.long
 def test_an_exemplar_anywhere_leads_to_what_it_did(show):
     data, page = selective_report(), show(selective_report)
-    busy = {f"{one.image_id}, object {one.index + 1}" for one in data.exemplars if one.coverage.positives_responsible}
+    named = [f"#{k} {one.image_id}, object {one.index + 1}" for k, one in enumerate(data.exemplars)]
+    busy = {name for name, one in zip(named, data.exemplars, strict=True) if one.coverage.positives_responsible}
     names = page.locator(".card.detection .looks a")
     text = next(text for text in names.all_inner_texts() if text in busy)
     names.get_by_text(text, exact=True).first.click()
     settle(page)
     number = int(re.fullmatch(r"#/exemplar/(\d+)", hash_of(page))[1])
     exemplar = data.exemplars[number]
-    assert text == f"{exemplar.image_id}, object {exemplar.index + 1}" == page.locator("#view-title").inner_text()
+    assert text == named[number] == page.locator("#view-title").inner_text()
     facts = page.locator("dl.table").first.inner_text()
     assert exemplar.state in facts
     assert page.locator("h3").all_inner_texts()[0] == "What it covers in training"
