@@ -16,9 +16,6 @@ def main() -> int:
         sys.stdout.write(f"eesvm {__version__}\n")
         return 0
     try:
-        from eesvm._support.processor import choose_kernels
-
-        choose_kernels()  # before anything imports numpy
         from eesvm.cli import main as run
 
         return run()
