@@ -256,7 +256,7 @@ def test_a_model_of_before_asks_for_the_windows_of_opencv(model, monkeypatch):
 def test_a_model_with_a_kernel_map_is_the_same_again_for_any_number_of_jobs(tmp_path):
     changes = {"descriptor__n_components": 24, "descriptor__kernel_map": 60, "descriptor__kernel_components": 40}
     changes["calibration__calibrator"] = "none"
-    one, two = (ExemplarDetector(quick_options(**changes, n_jobs=n)).fit(scenes("train")) for n in (1, 2))
+    one, two = (ExemplarDetector(quick_options(**changes, n_jobs=n)).fit(scenes("train", 6)) for n in (1, 2))
     one.save(tmp_path / "one")
     two.save(tmp_path / "two")
     assert model_files(tmp_path / "one") == model_files(tmp_path / "two")

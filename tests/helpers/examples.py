@@ -1,7 +1,8 @@
-"""How much is tested: by default a part of the random problems and of the cases, and nothing that takes long.
+"""How much is tested: by default a part of the random problems, of the cases and of the windows, and nothing long.
 
-Where the environment says EXAMPLES=all, tests try all of their random problems and cases, and those with the marker
-`long` run. `make test` is for people who wait; `make test-all` and continuous integration do everything.
+Where the environment says EXAMPLES=all, tests try all of their random problems and cases, small detectors are trained
+on all windows of an image, products take as many threads as there are, and tests with the marker `long` run.
+`make test` is for people who wait; `make test-all` and continuous integration do everything.
 """
 
 import os

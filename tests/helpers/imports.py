@@ -4,7 +4,7 @@ import ast
 
 
 def statements(node):
-    """Every statement below a node; an import is one, and stands in no expression, of which there are ten times as many."""
+    """Every statement below a node; an import is one, and in expressions, of which there are many more, stands none."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
             yield child
