@@ -328,12 +328,14 @@ def _dotted(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-_type_hints = functools.cache(typing.get_type_hints)  # milliseconds, for every option that is changed
+@functools.cache  # they take milliseconds, for every option that is changed
+def _type_hints(owner: Any) -> dict[str, Any]:
+    return typing.get_type_hints(owner)
 
 
 def _kind(owner: Any, option: str) -> tuple[type, ...]:
     """The types that an option of a dataclass may have."""
-    hint = _type_hints(type(owner))[option]
+    hint = _type_hints(owner.__class__)[option]
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if any(is_dataclass(kind) for kind in kinds):
         names = ", ".join(f.name for f in fields(kinds[0]))
