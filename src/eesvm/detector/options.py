@@ -17,7 +17,7 @@ import functools
 import os
 import types
 import typing
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -341,15 +341,14 @@ def dotted(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-@functools.cache
-def _type_hints(owner: Hashable) -> dict[str, Any]:
-    """The types of the fields of a dataclass, which take milliseconds to look up."""
+@functools.cache  # they take milliseconds, for every option that is changed
+def _type_hints(owner: Any) -> dict[str, Any]:
     return typing.get_type_hints(owner)
 
 
 def _kind(owner: Any, option: str) -> tuple[type, ...]:
     """The types that an option of a dataclass may have."""
-    hint = _type_hints(typing.cast(Hashable, type(owner)))[option]
+    hint = _type_hints(owner.__class__)[option]
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if any(is_dataclass(kind) for kind in kinds):
         names = ", ".join(f.name for f in fields(kinds[0]))
