@@ -78,6 +78,54 @@ def test_it_ends_at_the_optimum_with_a_proof(problem):
     assert checker.certified_bound(problem, certificate_of(search, problem, ranked)) == optimum
 
 
+def compare_pairs(monkeypatch, pairs=8192):
+    """Have the search count at once what pairs have in common, of as many as that."""
+    monkeypatch.setattr(core_search, "_FEW_WORDS", 0)
+    monkeypatch.setattr(core_search, "_AFTER", 0.0)
+    monkeypatch.setattr(core_search, "_MOST_COMMON", 4 * pairs**2)
+
+
+# As above: bounds leave nothing to search in many problems.
+@settings(max_examples=many(400), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@given(problems(weights=False, bounds=True))
+def test_it_ends_at_the_optimum_where_pairs_are_compared(problem):
+    try:
+        ranked = rank(problem)
+    except InputError:
+        assume(False)
+    assume(len(ranked.coverable) > 0 and ranked.difficulty[ranked.coverable].max() > 0)
+    optimum = reference.brute_force(problem)
+    for pairs in (2, 8192):
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            compare_pairs(monkeypatch, pairs)
+            search, loss, ranked = searched(problem, Workers(1))
+        assert search.bound == loss == optimum - ranked.fixed_loss
+        assert checker.certified_bound(problem, certificate_of(search, problem, ranked)) == optimum
+
+
+@pytest.mark.parametrize("pairs", [5, 60, 8192])
+@pytest.mark.parametrize("seed", range(6))
+def test_comparing_pairs_changes_no_bound(seed, pairs, monkeypatch):
+    problem = random_problem(seed, forbidden=0.2 * (seed % 2))
+    counted, loss, _ = searched(problem, Workers(1))
+    assert len(counted.common) == 0
+    compare_pairs(monkeypatch, pairs)
+    for budget, n_told in ((2e8, 4_000_000), (40.0, 4_000_000), (40.0, 30)):
+        monkeypatch.setattr(core_search, "_BUDGET", budget)
+        monkeypatch.setattr(core_search, "_TOLD", n_told)
+        compared, same_loss, ranked = searched(problem, Workers(1))
+        assert (compared.bound, same_loss) == (counted.bound, loss)
+        for way in WAYS_OF_SEARCHING:
+            search_by(way, monkeypatch)
+            assert checker.certified_bound(problem, certificate_of(compared, problem, ranked)) == loss
+    q, j = compared.pairs
+    assert 0 < len(compared.common) <= pairs
+    assert np.array_equal(compared.pair[q, j], np.arange(len(q)))
+    assert np.count_nonzero(compared.pair >= 0) == len(q)
+    sets = np.unpackbits(compared.bits[q, j].view(np.uint8), axis=1).astype(int)
+    assert np.array_equal(compared.common, sets @ sets.T)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_parts_and_a_growing_core_end_at_the_same_bound(seed, monkeypatch):
     problem = random_problem(seed)
@@ -148,11 +196,14 @@ def test_parts_that_are_not_told_are_searched_by_the_checker(seed, n_told, monke
         assert checker.certified_bound(problem, nothing) < loss
 
 
-WAYS_OF_SEARCHING = {"compiled": 2**31, "by numpy": 0}  # bytes that the compiled one may take
+# Bytes that the compiled one may take, and words from which on it compares pairs.
+WAYS_OF_SEARCHING = {"compiled": (2**31, 10**9), "by comparing pairs": (2**31, 0), "by numpy": (0, 0)}
 
 
 def search_by(way, monkeypatch):
-    monkeypatch.setattr(hard, "_MOST_BYTES", WAYS_OF_SEARCHING[way])
+    most, few = WAYS_OF_SEARCHING[way]
+    monkeypatch.setattr(hard, "_MOST_BYTES", most)
+    monkeypatch.setattr(hard, "_FEW_WORDS", few)
 
 
 @pytest.mark.parametrize("seed", range(many(60)))
@@ -175,7 +226,7 @@ def test_a_searched_leaf_proves_what_its_hard_positives_cost(seed, monkeypatch):
             for way in WAYS_OF_SEARCHING:
                 search_by(way, monkeypatch)
                 found.append(checker.certified_bound(problem, changed))
-            assert found[0] == found[1] <= loss
+            assert found[0] == found[1] == found[2] <= loss
     alone = CalibrationProblem(
         problem.positive_scores[positives],
         problem.negative_scores,
@@ -579,9 +630,9 @@ def test_a_proof_that_becomes_too_large_is_given_up(monkeypatch):
 def test_counting_by_bits_without_numpy_2(monkeypatch):
     bits = np.random.default_rng(0).integers(0, 2**63, (5, 7), dtype=np.uint64)
     expected = [sum(int(word).bit_count() for word in row) for row in bits]
-    assert owners._count(bits).tolist() == expected
+    assert owners.n_ones(bits).tolist() == expected
     monkeypatch.delattr(np, "bitwise_count", raising=False)
-    assert owners._count(bits).tolist() == expected
+    assert owners.n_ones(bits).tolist() == expected
 
 
 def test_the_exact_search_turns_to_the_core(monkeypatch):

@@ -14,7 +14,7 @@ import numpy as np
 from eesvm import CalibrationProblem, InputError, solve
 from eesvm._support.threads import Workers
 from eesvm.calibration.proofs import certified_bound as checker
-from eesvm.calibration.proofs import owners
+from eesvm.calibration.proofs import hard, owners
 from eesvm.calibration.ranks import rank
 from eesvm.calibration.search import core_search
 from eesvm.calibration.search.core_search import CoreSearch
@@ -62,6 +62,9 @@ def _limits(random):
         "_BATCH": int(random.choice([1, 3, 16])),
         "_NEARER": float(random.choice([0.1, 0.25, 1.0])),
         "_FIRST_ROOM": int(random.choice([1, 32])),
+        "_FEW_WORDS": int(random.choice([0, 600])),
+        "_AFTER": float(random.choice([0.0, 1.0])),
+        "_MOST_COMMON": int(random.choice([4 * 5**2, 2**28])),
     }
 
 
@@ -80,6 +83,7 @@ def _faults(random, problem):
     with (
         patch.object(checker, "_MANY_OWNED", int(random.choice([1, 200]))),
         patch.object(owners, "_VERY_MANY", int(random.choice([1, 20_000]))),
+        patch.object(hard, "_FEW_WORDS", int(random.choice([0, 600]))),
     ):
         proven = checker.certified_bound(problem, certificate)
     optimum = _optimum(problem)

@@ -22,11 +22,13 @@ from numpy.typing import NDArray
 from eesvm._support.threads import in_order, n_cores
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.proofs import hard_kernels as kernels
-from eesvm.calibration.proofs.owners import Bits, SetsOfNegatives, Way, counted_weight
+from eesvm.calibration.proofs.owners import Bits, SetsOfNegatives, Way, counted_weight, n_ones
 from eesvm.calibration.proofs.walk import ProofTree, Root
 
 _MOST_BYTES = 1 << 31  # of bits of hard positives
 _MOST_WORDS = 1e10  # of bits looked at in a leaf
+_FEW_WORDS = 600  # of bits of a pair: pairs are compared with others where they have as many
+_MOST_COMPARED, _WORDS_OF_LEAF = 1 << 28, 5e7  # bytes of numbers of pairs of pairs; words that a leaf takes, about
 _MOST_NODES = 20_000  # of a leaf that is searched by numpy
 _GROWTH = 17.0  # a guide of the search: nodes grow by a factor e for every 1/17 of the limit that is left
 
@@ -55,9 +57,9 @@ def least_searched(
     for k, p in enumerate(hard):
         bits[k] = sets.positive(int(p))
     scores = problem.positive_scores[hard].astype(np.float64)
-    known = kernels.Hard(bits, scores, np.ascontiguousarray(may))
     at_root = int(root.weights[root.is_paid].sum())
     most = len(root.weights) + 1 if limit == math.inf else max(0, math.ceil((Fraction(limit) - at_root) / int(weight)))
+    known = kernels.Hard(bits, scores, np.ascontiguousarray(may), *_compared(bits, may, most, len(leaves)))
     way = Way(root, certificate, sets)
 
     def reached() -> Iterator[_Leaf]:
@@ -76,6 +78,25 @@ def least_searched(
     if least >= most:
         return math.inf if limit == math.inf else math.ceil(limit)
     return at_root + int(weight) * least
+
+
+def _compared(
+    bits: NDArray[np.uint64], may: NDArray[np.bool_], most: int, n_leaves: int
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Numbers of the cheapest pairs, and how many negatives come along with both of two of them.
+
+    As many as are compared in no more time than the leaves take, and none where counting costs little: (K, E) (M, M).
+    """
+    number, n_words = np.full(may.shape, -1, dtype=np.int32), bits.shape[2]
+    room = min(_MOST_COMPARED // 4, 2 * n_leaves * _WORDS_OF_LEAF / n_words) if n_words >= _FEW_WORDS else 0
+    cost = np.where(may, n_ones(bits.reshape(-1, n_words)).reshape(may.shape), most)
+    positive, exemplar = np.nonzero(cost < most)
+    cheapest = np.argsort(cost[positive, exemplar], kind="stable")[: math.isqrt(int(room))]
+    positive, exemplar = positive[cheapest], exemplar[cheapest]
+    number[positive, exemplar] = np.arange(len(cheapest))
+    both = np.empty((len(cheapest), len(cheapest)), dtype=np.int32)
+    kernels.fill_both(bits, positive, exemplar, both)
+    return number, both
 
 
 class _TooMuch(Exception):

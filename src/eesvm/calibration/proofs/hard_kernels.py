@@ -1,6 +1,9 @@
 """Compiled search of a leaf that a proof leaves to its checker; `hard` says what it finds.
 
 It shares nothing with the search that made the proof, and finds what the search of `hard` in numpy finds.
+
+Where it is known how many negatives two pairs have in common, what one costs once the other is paid is known to be no
+less than before less that many. A positive whose pairs all are too dear by that closes a place without any counting.
 """
 
 from __future__ import annotations
@@ -12,14 +15,18 @@ import numpy as np
 
 from eesvm._support.compile import inner, kernel
 
-# The hard positives: bits of what comes along under each exemplar, scores, who may cover them. (K, E, W) (K, E) (K, E)
-Hard = namedtuple("Hard", "bits scores may")
-# What is known on the way down, a row for each positive covered. (D, W) (D, E) (D, K) (D, K) (D, K, E) (D,)
-Known = namedtuple("Known", "paid shut is_covered rating is_alive n_paid")
+# The hard positives: bits of what comes along under each exemplar, scores, who may cover them; a number for some pairs,
+# -1 for the others, and how many negatives come along with both of two of these. (K, E, W) (K, E) (K, E) (K, E) (M, M)
+Hard = namedtuple("Hard", "bits scores may number both")
+# What is known on the way down, a row for each positive covered: of each positive, who can still be afforded, how many
+# these are, and what each costs at least. (D, W) (D, E) (D, K) (D, K) (D, K, E) (D, K) (D, K, E) (D,)
+Known = namedtuple("Known", "paid shut is_covered rating alive n_alive at_least n_paid")
 
 TOO_MUCH = -1
 _STRIDE = 64  # words counted between two looks at the limit
-_CANDIDATES = 10  # positives that are weighed at a time
+_CANDIDATES, _FEWER = 10, 3  # positives that are weighed at a time, and where pairs have been compared
+_PAIRS = 8  # words looked at in the time in which two pairs are compared
+_BLOCK = 24  # pairs that are compared with many others while they are at hand
 
 
 @inner()
@@ -50,16 +57,28 @@ def _n_unpaid(bits: Any, paid: Any, stop: Any) -> Any:
     return n
 
 
+@kernel()
+def fill_both(bits: Any, positive: Any, exemplar: Any, both: Any) -> None:
+    """both[a, b]: negatives that come along with pairs a and b; pair a is exemplar[a] for positive[a]. (M, M)"""
+    for start in range(0, len(both), _BLOCK):
+        for a in range(start, len(both)):
+            outside = ~bits[positive[a], exemplar[a]]
+            for b in range(start, min(start + _BLOCK, a + 1)):
+                n = _n_unpaid_all(bits[positive[b], exemplar[b]], outside)
+                both[a, b], both[b, a] = n, n
+
+
 @inner()
-def _choose(hard: Any, known: Any, depth: Any, left: Any, scale: Any, seen: Any, cost: Any, costs: Any) -> Any:
+def _choose(hard: Any, known: Any, depth: Any, left: Any, worth: Any, seen: Any, cost: Any, costs: Any) -> Any:
     """(a positive, exemplars that it can afford for less than `left`, words looked at), -1 where all are covered.
 
-    `costs` receives what these cost, `left` for all others. A positive without any ends the looking.
+    `costs` receives what these cost. A positive without any ends the looking.
     """
     paid, shut = known.paid[depth], known.shut[depth]
     seen[:] = False
+    most = _CANDIDATES if len(hard.both) == 0 else _FEWER
     best, n_best, best_total, n_seen, work = -1, 0, np.inf, 0, 0
-    while n_seen < _CANDIDATES:
+    while n_seen < most:
         p = -1
         for q in range(len(seen)):
             if seen[q] or known.is_covered[depth, q]:
@@ -70,21 +89,19 @@ def _choose(hard: Any, known: Any, depth: Any, left: Any, scale: Any, seen: Any,
             break
         seen[p] = True
         n_alive, total, is_free = 0, 0.0, False
-        for j in range(len(shut)):
-            cost[j] = left
-            if not known.is_alive[depth, p, j]:
+        for k in range(known.n_alive[depth, p]):
+            j = known.alive[depth, p, k]
+            if hard.scores[p, j] <= shut[j]:
                 continue
-            if hard.scores[p, j] > shut[j]:
-                cost[j] = _n_unpaid(hard.bits[p, j], paid, left)
-                work += len(paid)
-            if cost[j] >= left:  # also wherever more is paid and less is left: what is paid for lowers both alike
-                cost[j] = left
-                known.is_alive[depth, p, j] = False
+            n = _n_unpaid(hard.bits[p, j], paid, left)
+            work += len(paid)
+            if n >= left:  # also wherever more is paid and less is left: what is paid for lowers both alike
                 continue
+            known.alive[depth, p, n_alive], known.at_least[depth, p, n_alive], cost[n_alive] = j, n, n
             n_alive += 1
-            is_free |= cost[j] == 0
-            total += np.exp(-scale * cost[j])
-        known.rating[depth, p] = total
+            is_free |= n == 0
+            total += worth[n]
+        known.n_alive[depth, p], known.rating[depth, p] = n_alive, total
         if n_alive == 0:
             return p, 0, work
         if is_free:
@@ -93,8 +110,47 @@ def _choose(hard: Any, known: Any, depth: Any, left: Any, scale: Any, seen: Any,
         n_seen += 1
         if total < best_total:
             best, n_best, best_total = p, n_alive, total
-            costs[:] = cost
+            costs[:n_alive] = cost[:n_alive]
     return best, n_best, work
+
+
+@inner()
+def _pay(hard: Any, known: Any, depth: Any, p: Any, j: Any, price: Any, left: Any, worth: Any) -> Any:
+    """(whether there is a place below, where exemplar j covers p for `price` and `left` is left, words looked at).
+
+    There is none where some positive can afford nobody there.
+    """
+    own, work = hard.number[p, j], 0
+    for q in range(len(hard.scores)):
+        comes_along = hard.may[q, j] and hard.scores[q, j] >= hard.scores[p, j]
+        known.is_covered[depth + 1, q] = known.is_covered[depth, q] or comes_along
+        known.rating[depth + 1, q] = known.rating[depth, q]
+        n_alive = 0
+        if known.is_covered[depth + 1, q]:
+            continue
+        total = 0.0
+        for k in range(known.n_alive[depth, q]):
+            i = known.alive[depth, q, k]
+            if hard.scores[q, i] <= known.shut[depth, i]:
+                continue
+            in_both = price  # at most
+            if own >= 0 and hard.number[q, i] >= 0:
+                in_both = min(price, hard.both[own, hard.number[q, i]])
+            n = max(0, known.at_least[depth, q, k] - in_both)
+            if n < left:
+                known.alive[depth + 1, q, n_alive], known.at_least[depth + 1, q, n_alive] = i, n
+                n_alive += 1
+                total += worth[n]
+        work += _PAIRS * known.n_alive[depth, q]
+        if n_alive == 0:
+            return False, work
+        known.n_alive[depth + 1, q] = n_alive
+        if own >= 0:
+            known.rating[depth + 1, q] = total
+    for w in range(known.paid.shape[1]):
+        known.paid[depth + 1, w] = known.paid[depth, w] | hard.bits[p, j, w]
+    known.shut[depth + 1, :] = known.shut[depth]
+    return True, work
 
 
 @kernel()
@@ -111,13 +167,21 @@ def least_cost(hard: Any, paid: Any, shut: Any, is_covered: Any, room: Any, scal
         np.empty((depths, n_exemplars)),
         np.empty((depths, n_hard), dtype=np.bool_),
         np.zeros((depths, n_hard)),
-        np.empty((depths, n_hard, n_exemplars), dtype=np.bool_),
+        np.empty((depths, n_hard, n_exemplars), dtype=np.int32),
+        np.zeros((depths, n_hard), dtype=np.int32),
+        np.zeros((depths, n_hard, n_exemplars), dtype=np.int32),
         np.zeros(depths, dtype=np.int64),
     )
     known.paid[0, :], known.shut[0, :], known.is_covered[0, :] = paid, shut, is_covered
-    known.is_alive[0, :, :] = hard.may
-    positive, costs = np.zeros(depths, dtype=np.int64), np.empty((depths, n_exemplars), dtype=np.int64)
-    cost, seen = np.empty(n_exemplars, dtype=np.int64), np.empty(n_hard, dtype=np.bool_)
+    for q in range(n_hard):
+        for j in range(n_exemplars):
+            if hard.may[q, j]:
+                known.alive[0, q, known.n_alive[0, q]] = j
+                known.n_alive[0, q] += 1
+    worth = np.exp(-scale * np.arange(max(room, 1)))
+    positive, n_children = np.zeros(depths, dtype=np.int64), np.zeros(depths, dtype=np.int64)
+    costs, cost = np.empty((depths, n_exemplars), dtype=np.int64), np.empty(n_exemplars, dtype=np.int64)
+    seen = np.empty(n_hard, dtype=np.bool_)
     depth, least, work, is_new = 0, room, 0, True
     while depth >= 0:
         if is_new:
@@ -126,7 +190,7 @@ def least_cost(hard: Any, paid: Any, shut: Any, is_covered: Any, room: Any, scal
             if left <= 0:
                 depth -= 1
                 continue
-            p, n, done = _choose(hard, known, depth, left, scale, seen, cost, costs[depth])
+            p, n, done = _choose(hard, known, depth, left, worth, seen, cost, costs[depth])
             work += done + n_exemplars
             if work > budget:
                 return TOO_MUCH
@@ -135,23 +199,20 @@ def least_cost(hard: Any, paid: Any, shut: Any, is_covered: Any, room: Any, scal
             if p < 0 or n == 0:
                 depth -= 1
                 continue
-            positive[depth] = p
-        p, j = positive[depth], -1
-        for k in range(n_exemplars):  # the cheapest that is left
-            if costs[depth, k] < least - known.n_paid[depth] and (j < 0 or costs[depth, k] < costs[depth, j]):
-                j = k
-        if j < 0:
+            positive[depth], n_children[depth] = p, n
+        p, at = positive[depth], -1
+        for k in range(n_children[depth]):  # the cheapest that is left
+            if costs[depth, k] < least - known.n_paid[depth] and (at < 0 or costs[depth, k] < costs[depth, at]):
+                at = k
+        if at < 0:
             depth -= 1
             continue
-        for w in range(n_words):
-            known.paid[depth + 1, w] = known.paid[depth, w] | hard.bits[p, j, w]
-        known.n_paid[depth + 1] = known.n_paid[depth] + costs[depth, j]
-        known.shut[depth + 1, :], known.rating[depth + 1, :] = known.shut[depth], known.rating[depth]
-        for q in range(n_hard):
-            comes_along = hard.may[q, j] and hard.scores[q, j] >= hard.scores[p, j]
-            known.is_covered[depth + 1, q] = known.is_covered[depth, q] or comes_along
-            known.is_alive[depth + 1, q, :] = known.is_alive[depth, q]
+        j, price = known.alive[depth, p, at], costs[depth, at]
+        known.n_paid[depth + 1] = known.n_paid[depth] + price
+        is_new, done = _pay(hard, known, depth, p, j, price, least - known.n_paid[depth + 1], worth)
+        work += done
         known.shut[depth, j] = max(known.shut[depth, j], hard.scores[p, j])  # from now on somebody else covers p
-        costs[depth, j] = least
-        depth, is_new = depth + 1, True
+        costs[depth, at] = room
+        if is_new:
+            depth += 1
     return least

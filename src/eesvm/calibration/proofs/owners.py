@@ -177,16 +177,16 @@ class Way:
         problem = self.root.problem
         scores = problem.positive_scores[p]
         may = np.ones(len(scores), dtype=bool) if problem.forbidden is None else ~problem.forbidden[p]
-        paid = self.at_root + weight * float(_count(self.paid[None])[0])
+        paid = self.at_root + weight * float(n_ones(self.paid[None])[0])
         if self.root.is_covered[p] or (may & (scores >= self.opened)).any():
             return paid
         alive = np.flatnonzero(may & (scores > self.shut))
         if len(alive) == 0:
             return math.inf
-        return paid + weight * float(_count(bits[alive] & ~self.paid).min())
+        return paid + weight * float(n_ones(bits[alive] & ~self.paid).min())
 
 
-def _count(bits: Bits) -> NDArray[np.int64]:
+def n_ones(bits: Bits) -> NDArray[np.int64]:
     """(n,) ones in each row."""
     if hasattr(np, "bitwise_count"):  # numpy 2
         return np.asarray(np.bitwise_count(bits).sum(axis=1, dtype=np.int64))

@@ -10,6 +10,10 @@ Which positive: if the nodes below grow by a factor e for every so many negative
 about the sum of exp(-scale * cost) over its exemplars below it, and the one with the least sum is taken. A pair that
 costs too much at a node does so in all nodes below: what is accepted there takes as much from what may be spent as it
 takes from the cost, or more.
+
+Where there are many negatives, counting is what takes time. How many negatives two pairs have in common need be counted
+only once: covering a positive by one pair lowers what another still costs by no more than that. So most nodes are
+closed, and most pairs dropped, by comparing numbers, and few positives are counted at each of the others.
 """
 
 from __future__ import annotations
@@ -27,13 +31,17 @@ from eesvm._support.sorting import copy_into
 FINISHED, OUT_OF_BUDGET, COVERED = 0, 1, 2
 UNTOLD = 0xFFFF  # an event
 _STRIDE = 64  # words counted between two looks at the limit
-_CANDIDATES = 10  # positives that are weighed at a node
+_CANDIDATES, _COMPARED = 10, 3  # positives that are weighed at a node, and where pairs were compared first
+_PER_PAIR = 8  # words that are looked at in the time in which two pairs are compared
+_TILE = 32  # pairs whose bits are kept in the cache
 
-# The core: bits of B_j(p) and how many there are, 0 where j can not cover p. (K, E, W) (K, E)
-Core = namedtuple("Core", "bits reach")
-# What is known on the way down, a row for each depth; the first n_alive exemplars of `alive` may be affordable.
-# (D, W) (D, E) (D, K) (D, K) (D, K) (D, K, E) (D,)
-Frames = namedtuple("Frames", "free highest is_covered rating n_alive alive paid")
+# The core: bits of B_j(p) and how many there are, 0 where j can not cover p; the number of a pair, -1 where it has
+# none, and how many negatives two of these have in common. (K, E, W) (K, E) (K, E) (M, M)
+Core = namedtuple("Core", "bits reach pair common")
+# What is known on the way down, a row for each depth; the first n_alive exemplars of `alive` may be affordable, for
+# `cost` or more. `order` has the positives that are most likely to close a node first.
+# (D, W) (D, E) (D, K) (D, K) (D, K) (D, K, E) (D, K, E) (D, K) (D,)
+Frames = namedtuple("Frames", "free highest is_covered rating n_alive alive cost order paid")
 
 
 @intrinsic
@@ -97,11 +105,26 @@ def _count_all(bits: Any, free: Any) -> Any:
     return n
 
 
+@kernel()
+def count_common(bits: Any, positive: Any, exemplar: Any, first: Any, last: Any, common: Any) -> None:
+    """common[a, b] for pairs a from `first` to `last` and all b up to a, and common[b, a].
+
+    Pair a is exemplar[a] for positive[a]. (K, E, W) (M,) (M,) (M, M)
+    """
+    for start in range(0, last, _TILE):
+        for a in range(max(first, start), last):
+            mine = bits[positive[a], exemplar[a]]
+            for b in range(start, min(start + _TILE, a + 1)):
+                n = _count_all(mine, bits[positive[b], exemplar[b]])
+                common[a, b], common[b, a] = n, n
+
+
 @inner()
 def _weigh(core: Any, frames: Any, depth: Any, p: Any, target: Any, worth: Any, cost: Any) -> Any:
     """cost[k] of the k-th exemplar that p can afford, others are dropped: (the least, how many, their sum of worth)."""
     most = target - frames.paid[depth]
     free, highest, alive = frames.free[depth], frames.highest[depth], frames.alive[depth, p]
+    known = frames.cost[depth, p]
     least, n_alive, total = most, 0, 0.0
     for k in range(frames.n_alive[depth, p]):
         j = alive[k]
@@ -110,7 +133,7 @@ def _weigh(core: Any, frames: Any, depth: Any, p: Any, target: Any, worth: Any, 
         n = _count(core.bits[p, j], free, most)
         if n >= most:
             continue
-        alive[n_alive], cost[n_alive] = j, n
+        alive[n_alive], known[n_alive], cost[n_alive] = j, n, n
         least, n_alive = min(least, n), n_alive + 1
         total += worth[n]
     frames.n_alive[depth, p] = n_alive
@@ -125,8 +148,9 @@ def _choose(core: Any, frames: Any, depth: Any, target: Any, worth: Any, seen: A
     """
     n_words = frames.free.shape[1]
     seen[:] = False
+    most = _CANDIDATES if len(core.common) == 0 else _COMPARED
     best, best_n, best_total, n_seen, work = -1, 0, np.inf, 0, 0
-    while n_seen < _CANDIDATES or depth == 0:  # the first node rates all
+    while n_seen < most or depth == 0:  # the first node rates all
         p = -1
         for q in range(len(seen)):
             if seen[q] or frames.is_covered[depth, q]:
@@ -166,22 +190,71 @@ def _sort_children(child: Any, costs: Any, n: Any) -> None:
 
 
 @inner()
-def _go_down(core: Any, frames: Any, depth: Any, p: Any, j: Any, cost: Any) -> None:
-    """The node below, in which exemplar j covers p."""
+def _go_down(core: Any, frames: Any, depth: Any, p: Any, j: Any, cost: Any, target: Any, worth: Any) -> Any:
+    """(a positive that closes the node below, in which exemplar j covers p, or -1, and that node is entered; words)."""
+    own, work = core.pair[p, j], 0
+    frames.paid[depth + 1] = frames.paid[depth] + cost
+    for place in range(len(core.reach)):
+        q = frames.order[depth, place]
+        is_covered = frames.is_covered[depth, q] or 0 < core.reach[q, j] <= core.reach[p, j]
+        frames.is_covered[depth + 1, q] = is_covered
+        frames.rating[depth + 1, q] = frames.rating[depth, q]
+        if is_covered:
+            continue
+        n_alive = frames.n_alive[depth, q]
+        if own >= 0:
+            n_alive, total = _compare(core, frames, depth, q, own, cost, target, worth)
+            work += _PER_PAIR * frames.n_alive[depth, q]
+            if n_alive == 0:
+                return q, work
+            frames.rating[depth + 1, q] = total
+        else:
+            for k in range(n_alive):
+                frames.alive[depth + 1, q, k] = frames.alive[depth, q, k]
+            if len(core.common) > 0:
+                for k in range(n_alive):
+                    frames.cost[depth + 1, q, k] = max(0, frames.cost[depth, q, k] - cost)
+        frames.n_alive[depth + 1, q] = n_alive
     free, bits, below = frames.free[depth], core.bits[p, j], frames.free[depth + 1]
     for w in range(len(free)):
         below[w] = free[w] & ~bits[w]
     copy_into(frames.highest[depth + 1], frames.highest[depth])
-    copy_into(frames.rating[depth + 1], frames.rating[depth])
-    for q in range(len(core.reach)):
-        is_covered = frames.is_covered[depth, q] or 0 < core.reach[q, j] <= core.reach[p, j]
-        frames.is_covered[depth + 1, q] = is_covered
-        if not is_covered:
-            n_alive = frames.n_alive[depth, q]
-            frames.n_alive[depth + 1, q] = n_alive
-            for k in range(n_alive):
-                frames.alive[depth + 1, q, k] = frames.alive[depth, q, k]
-    frames.paid[depth + 1] = frames.paid[depth] + cost
+    return -1, work
+
+
+@inner()
+def _compare(core: Any, frames: Any, depth: Any, q: Any, own: Any, cost: Any, target: Any, worth: Any) -> Any:
+    """(how many exemplars q may still afford in the node below, their sum of worth), by what they cost at least there.
+
+    Pair `own` is paid there, for `cost`. Of the negatives that a pair of q needed, no more than that are paid now, nor
+    more than both have in common.
+    """
+    common, numbers, reach, highest = core.common[own], core.pair[q], core.reach[q], frames.highest[depth]
+    alive, known = frames.alive[depth, q], frames.cost[depth, q]
+    below, least = frames.alive[depth + 1, q], frames.cost[depth + 1, q]
+    most = target - frames.paid[depth + 1]
+    n_alive, total = 0, 0.0
+    for k in range(frames.n_alive[depth, q]):
+        i = alive[k]
+        number = numbers[i]
+        n = max(0, known[k] - (min(cost, common[number]) if number >= 0 else cost))
+        if n < most and reach[i] <= highest[i]:
+            below[n_alive], least[n_alive] = i, n
+            n_alive += 1
+            total += worth[n]
+    return n_alive, total
+
+
+@inner()
+def _sort_positives(frames: Any, depth: Any) -> None:
+    """Those with the least rating first; they are nearly in order."""
+    order, rating = frames.order[depth], frames.rating[depth]
+    for place in range(1, len(order)):
+        q, at = order[place], place
+        while at > 0 and rating[order[at - 1]] > rating[q]:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = q
 
 
 @inner()
@@ -189,12 +262,12 @@ def _enter_root(core: Any, frames: Any, lowest: Any, highest: Any) -> None:
     """The first frame: levels from `lowest` to `highest`, whose free bits are given."""
     copy_into(frames.highest[0], highest)
     for q in range(len(core.reach)):
-        frames.is_covered[0, q], frames.rating[0, q] = False, -1.0
+        frames.is_covered[0, q], frames.rating[0, q], frames.order[0, q] = False, -1.0, q
         n_alive = 0
         for j in range(len(lowest)):
             reach = core.reach[q, j]
             if 0 < reach <= highest[j]:
-                frames.alive[0, q, n_alive] = j
+                frames.alive[0, q, n_alive], frames.cost[0, q, n_alive] = j, 0
                 n_alive += 1
             if 0 < reach <= lowest[j]:
                 frames.is_covered[0, q] = True
@@ -234,6 +307,8 @@ def search(
             for k in range(n):
                 child[depth, k] = frames.alive[depth, p, k]
             _sort_children(child[depth], costs[depth], n)
+            if len(core.common) > 0:
+                _sort_positives(frames, depth)
             if depth == 0:
                 first[:] = -1
                 for k in range(n):
@@ -248,11 +323,19 @@ def search(
             story[n_events] = p << 16
             n_events, depth = n_events + 1, depth - 1
             continue
+        if n_events + depth + 4 > len(story):  # a node below may be closed without being entered
+            return OUT_OF_BUDGET, depth, n_nodes, n_events, work
         j = child[depth, k]
         next_child[depth] = k + 1
         story[n_events] = (p << 16) + j + 1
         n_events += 1
-        _go_down(core, frames, depth, p, j, costs[depth, k])
+        q, done = _go_down(core, frames, depth, p, j, costs[depth, k], target, worth)
+        work += done
+        if q >= 0:
+            story[n_events] = q << 16
+            n_events, n_nodes = n_events + 1, n_nodes + 1
+            continue
+        copy_into(frames.order[depth + 1], frames.order[depth])
         depth, is_new = depth + 1, True
     return FINISHED, depth, n_nodes, n_events, work
 

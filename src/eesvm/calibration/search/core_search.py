@@ -40,6 +40,9 @@ _BUDGET = 2e8  # words looked at in a part before it is split
 _STORY = 60_000  # events of a part
 _BATCH = 16  # parts that are searched side by side, whatever the number of threads
 _FIRST_ROOM, _MOST_BYTES = 32, 2**30  # positives of the core at first, and memory of their bits at most
+_MOST_COMMON = 2**28  # bytes of numbers of common negatives
+_FEW_WORDS = 600  # of bits of a pair: where they have fewer, counting them again takes no longer than comparing pairs
+_AFTER = 1.0  # of the words that counting them takes: so long a target is searched without them
 _TOLD, _MOST_EVENTS = 4_000_000, 24_000_000  # after which stories are not kept, and at most: in certificates
 _MOST_POSITIVES, _MOST_EXEMPLARS = 2**16 - 1, 2**16 - 2  # that an event can name
 
@@ -78,6 +81,9 @@ class CoreSearch:
         self.core: list[int] = []
         self.bits = np.zeros((0, n_exemplars, self.n_words), dtype=np.uint64)
         self.reach = np.zeros((0, n_exemplars), dtype=np.int32)
+        self.pair = np.zeros((0, n_exemplars), dtype=np.int32)  # numbers of pairs, -1 where one has none
+        self.pairs = np.zeros((2, 0), dtype=np.int32)  # positive of the core and exemplar of each
+        self.common = np.zeros((0, 0), dtype=np.int32)  # how many negatives two of them have in common
         self.proved: Part | None = None  # of the last target that was reached
         self.pending: list[Part] = []
         self.bound, self.target = 0, 0
@@ -86,6 +92,7 @@ class CoreSearch:
         self.took: list[tuple[int, float]] = []  # targets that were reached, and the seconds that each took
         self.counted: list[tuple[int, float]] = []  # the same with the nodes that each took
         self.n_before = 0  # nodes of the targets before this one
+        self.work_before = 0.0  # words, the same
         self.work, self.n_nodes, self.n_events = 0.0, 0, 0  # events: that prove this target so far
         self.is_over = n_exemplars > _MOST_EXEMPLARS
 
@@ -100,6 +107,7 @@ class CoreSearch:
             self.target = self.bound + -(-(self.target - self.bound) // 2)
             self.lower_at /= 2
         self.target = min(self.target, int(loss))
+        self._count_common()
         batch, self.pending = self.pending[-_BATCH:], self.pending[:-_BATCH]
         outcomes: list[_Outcome | None] = [None] * len(batch)
 
@@ -150,7 +158,7 @@ class CoreSearch:
         self.target = self.bound + max(1, math.ceil(_NEARER * left))
         if loss - self.target < _AT_ONCE * loss:
             self.target = loss
-        self.began_at, self.n_before = self.seconds_left(), self.n_nodes
+        self.began_at, self.n_before, self.work_before = self.seconds_left(), self.n_nodes, self.work
         self.target = min(self.target, self._in_good_order(loss), self._in_time())
         # From the beginning: what was too dear to be looked at may be affordable now.
         self.root = Part(np.zeros_like(self.highest), self.highest)
@@ -180,7 +188,7 @@ class CoreSearch:
         if len(self.core) == len(self.bits):
             room = max(_FIRST_ROOM, 2 * len(self.bits))
             room = min(room, _MOST_BYTES // (8 * n_exemplars * self.n_words), _MOST_POSITIVES)
-            room = min(room, math.isqrt(_MOST_BYTES // (4 * n_exemplars)))  # a search holds pairs at every depth
+            room = min(room, math.isqrt(_MOST_BYTES // (8 * n_exemplars)))  # a search holds pairs at every depth
             if room <= len(self.core):
                 self.is_over = True
                 return
@@ -191,11 +199,34 @@ class CoreSearch:
         reach = np.where(delta <= self.highest, delta, 0).astype(np.int32)
         kernels.fill_bits(self.ranked.order, self.number, reach, self.bits[len(self.core)])
         self.reach = np.vstack([self.reach, reach])
+        self.pair = np.vstack([self.pair, np.full(n_exemplars, -1, dtype=np.int32)])
         self.core.append(p)
+
+    def _count_common(self) -> None:
+        """Count what pairs have in common that are affordable now, once this target has taken as long as that takes."""
+        is_new = (self.reach > 0) & (self.reach < self.target) & (self.pair < 0)
+        positive, exemplar = np.nonzero(is_new)
+        n_before = len(self.common)
+        n_new = min(len(positive), math.isqrt(_MOST_COMMON // 4) - n_before)
+        n_words = n_new * (n_before + n_new / 2) * self.n_words
+        if self.n_words < _FEW_WORDS or n_new <= 0 or self.work - self.work_before < _AFTER * n_words:
+            return
+        cheapest = np.argsort(self.reach[is_new], kind="stable")[:n_new]
+        self.pairs = np.hstack([self.pairs, np.array([positive[cheapest], exemplar[cheapest]], dtype=np.int32)])
+        n = n_before + n_new
+        self.pair[self.pairs[0, n_before:], self.pairs[1, n_before:]] = np.arange(n_before, n)
+        common = np.empty((n, n), dtype=np.int32)
+        common[:n_before, :n_before] = self.common
+
+        def work(first: int, last: int) -> None:
+            kernels.count_common(self.bits, *self.pairs, n_before + first, n_before + last, common)
+
+        self.workers.chunks(work, n_new, 64)
+        self.common, self.work = common, self.work + n_words
 
     def _search(self, part: Part) -> _Outcome:
         n_core, n_exemplars = len(self.core), self.ranked.n_exemplars
-        core = kernels.Core(self.bits[:n_core], self.reach)
+        core = kernels.Core(self.bits[:n_core], self.reach, self.pair, self.common)
         depths = n_core + 2
         frames = kernels.Frames(
             np.empty((depths, self.n_words), dtype=np.uint64),
@@ -204,6 +235,8 @@ class CoreSearch:
             np.empty((depths, n_core)),
             np.empty((depths, n_core), dtype=np.int32),
             np.empty((depths, n_core, n_exemplars), dtype=np.int32),
+            np.empty((depths, n_core, n_exemplars), dtype=np.int32),
+            np.empty((depths, n_core), dtype=np.int32),
             np.empty(depths, dtype=np.int64),
         )
         frames.free[0], frames.paid[0] = self._free(part.lowest)
