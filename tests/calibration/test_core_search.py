@@ -447,10 +447,13 @@ def test_a_core_waits_for_a_root_that_climbs(seconds_left, monkeypatch):
     assert search._catches_up(search.core, is_root=True)
 
 
-def test_a_core_that_nothing_is_known_of_does_not_catch_up(monkeypatch):
-    search = turns(monkeypatch, seconds_left=1e9)
+@pytest.mark.parametrize(("seconds_left", "expected"), [(401.0, True), (399.0, False)])
+def test_a_core_whose_pace_is_not_known_is_tried_for_a_twentieth_of_the_time(seconds_left, expected, monkeypatch):
+    search = turns(monkeypatch, seconds_left)
     search.core.counted = [(120, 16.0)]
     search.proof.leaves[0].bound = 130.0
+    assert search._catches_up(search.core, is_root=False) == expected
+    search.proof.leaves[0].bound = 501.0  # shares that prove more than half of the loss need no other proof
     assert not search._catches_up(search.core, is_root=False)
 
 

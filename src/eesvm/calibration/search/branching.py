@@ -46,6 +46,7 @@ _DIVE_GAP = 0.1  # largest gap, of the loss, at which a box is searched depth fi
 _CORE_AHEAD, _CORE_BEHIND = (1.0, 8.0), (0.05, 0.2)
 _CORE_FAR = 0.5  # of the loss: from there on the core does not wait for the root, whose shares rarely get as far
 _CORE_CATCHES_UP = 0.25  # of the seconds left: if it needs no more to prove what shares do, it has its time as if ahead
+_CORE_TRIAL = 0.05  # of the seconds left: so long it has its time as if ahead until its pace is known
 _CORE_BETWEEN_BOXES = 0.5  # the most of it, where boxes are counted
 _CORE_PACE = 2.0  # numbers that ascents look at in the time in which the core looks at a word: a clock without a limit
 # Of the core's time, for walkers: as much as of other time, where they still find something, or at least and at most
@@ -338,10 +339,12 @@ class ExactSearch:
         return time.perf_counter() - self.began - self.core_seconds
 
     def _catches_up(self, core: CoreSearch, is_root: bool) -> bool:
-        """Whether shares prove little, and the core, by what its targets took so far, will soon prove more."""
+        """Whether shares prove little, and the core will soon prove more, by what its targets took, or is on trial."""
         shares = self._root_may_prove() if is_root else self.proof.bound()
         if shares > _CORE_FAR * self.loss:  # shares that get so far often get to the end
             return False
+        if not core.has_pace():
+            return self.core_seconds <= _CORE_TRIAL * self.run.seconds_left()
         seconds = core.nodes_until(self.proof.bound() + 1) * self.core_seconds / max(core.n_nodes, 1)
         return seconds <= _CORE_CATCHES_UP * self.run.seconds_left()
 

@@ -145,6 +145,10 @@ class CoreSearch:
         self.number[np.argsort(place, kind="stable")] = np.arange(len(place))
         self._add(int(ranked.coverable[ranked.difficulty[ranked.coverable].argmax()]))
 
+    def has_pace(self) -> bool:
+        """Whether enough targets were reached to tell what the next ones will take."""
+        return _growth(self.counted, _APART) is not None
+
     def nodes_until(self, target: float) -> float:
         """Nodes of the target that proves as much, if they grow as they did; inf where there is nothing to go by."""
         growth = _growth(self.counted, _APART)
