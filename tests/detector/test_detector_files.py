@@ -357,9 +357,15 @@ def test_a_second_run_does_what_is_missing(tmp_path):
     assert len(run["inputs"]["images"]) == 4
     # Other options redo what depends on them.
     assert parts(trained(quick_options(detection__nms=0.5), scenes("train", 4), folder=folder)) == ["model"]
-    assert parts(trained(quick_options(calibration__min_recall=0.9), scenes("train", 4), folder=folder)) == [
+    lower = {"calibration__min_recall": 0.9}
+    same_scores = quick_options(**lower, calibration__cross_fit=False)
+    assert parts(trained(same_scores, scenes("train", 4), folder=folder)) == ["joint", "model"]
+    assert parts(trained(quick_options(**lower), scenes("train", 4), folder=folder)) == [
         "joint",
+        "kept windows",
         "model",
+        "none",
+        "scores",
     ]
     fewer = quick_options(calibration__max_negatives=500)
     assert parts(trained(fewer, scenes("train", 4), folder=folder)) == [

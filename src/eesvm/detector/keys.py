@@ -61,7 +61,7 @@ class TrainingKeys:
         options = {name: vars(self.options.calibration)[name] for name in wanted}
         if self.options.calibration.shrink is not None:
             options["judged"] = True
-        if self.options.calibration.is_cross_fitted:
+        if self.options.calibration.is_cross_fitted and self.options.training.prior is not None:
             options["cross_fit"] = True
         return _of_class(class_name, "scores", digest([self.training(class_name).key, options]))
 
