@@ -1,7 +1,7 @@
-"""Masks that winners of one preset and of another hand on: `python benchmarks/bench_mask_presets.py`.
+"""Masks that winners of one preset and of another transfer: `python benchmarks/bench_mask_presets.py`.
 
 Writes benchmarks/results/mask_presets.md. Images with masks of VOC 2007 are cut into halves, several times: one trains a
-detector with each preset, the other judges, as in bench_masks.py, but masks are handed on as they are. Compared are
+detector with each preset, the other judges, as in bench_masks.py, but masks are transferred as they are. Compared are
 objects that both presets find. What has been measured is kept below `--work`.
 """
 
@@ -44,14 +44,14 @@ PRESETS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 CHOICES = ("winner", "vote of 5", "nearest", "random", WHOLE_BOX)
 HEAD = """\
-# Masks that presets hand on
+# Masks that presets transfer
 
 {machine}; `python benchmarks/bench_mask_presets.py`.
 
 The 422 images of PASCAL VOC 2007 that have masks, cut into halves, {n} times: one trains a preset (frozen
 EfficientNet-Lite0, pooled; {seconds:g} s for the joint thresholds of a class; the first {windows} windows of each image,
 negatives of 60 images, 10,000 to calibrate on), the other judges. Judged is the best detection of each object that is
-found (IoU of 0.5), where the preset puts its box; void pixels count neither way. Masks are handed on as they are, not
+found (IoU of 0.5), where the preset puts its box; void pixels count neither way. Masks are transferred as they are, not
 refined: the winner's, a vote of the five best, that of the exemplar with the nearest descriptor, the mean of ten random
 exemplars of the class, and the whole box. In per cent, with 95 % intervals over images; a photograph is in several splits.
 On frozen descriptors of so few images the paper's exemplars have next to no AP ([why](../../docs/results/voc2007.md)); the
@@ -126,7 +126,7 @@ def page(arguments: argparse.Namespace) -> str:
     }
     rows = {preset: [row for part in parts_of for row in part["rows"]] for preset, parts_of in read.items()}
     parts += [
-        "## What each hands on\n",
+        "## What each transfers\n",
         markdown(
             ["preset", "objects", *CHOICES, "detection AP"],
             [
