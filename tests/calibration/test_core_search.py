@@ -126,6 +126,39 @@ def test_comparing_pairs_changes_no_bound(seed, pairs, monkeypatch):
     assert np.array_equal(compared.common, sets @ sets.T)
 
 
+@pytest.mark.parametrize("most_looks", [0, 5])
+def test_counting_ends_with_the_time(most_looks, monkeypatch):
+    """Time is over after a few rows of each count, then there is some again: what was begun is left out."""
+    compare_pairs(monkeypatch)
+    monkeypatch.setattr(core_search, "_UNSEEN", 1)  # row by row
+    looks, late = [], []
+    count = CoreSearch._count_common
+
+    def count_in_no_time(search):
+        pair, pairs, common, work = search.pair.copy(), search.pairs, search.common, search.work
+        looks.clear()
+        search.is_out_of_time = lambda: looks.append(1) or len(looks) > most_looks
+        count(search)
+        search.is_out_of_time = lambda: False
+        if len(looks) > most_looks:
+            late.append(len(common))
+            assert search.pairs is pairs
+            assert search.common is common
+            assert search.work == work
+            assert np.array_equal(search.pair, pair)
+
+    monkeypatch.setattr(CoreSearch, "_count_common", count_in_no_time)
+    problem = random_problem(0)
+    search, loss, ranked = searched(problem, Workers(1))
+    assert late, "all was counted in time, so nothing is shown"
+    assert search.bound == loss
+    assert checker.certified_bound(problem, certificate_of(search, problem, ranked)) == loss
+    assert (len(search.common) > 0) == (most_looks > 0)
+    q, j = search.pairs
+    sets = np.unpackbits(search.bits[q, j].view(np.uint8), axis=1).astype(int)
+    assert np.array_equal(search.common, sets @ sets.T)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_parts_and_a_growing_core_end_at_the_same_bound(seed, monkeypatch):
     problem = random_problem(seed)
