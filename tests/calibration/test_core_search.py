@@ -278,6 +278,26 @@ def test_a_searched_leaf_proves_what_its_hard_positives_cost(seed, monkeypatch):
         assert checker.certified_bound(problem, root) == reference.brute_force(alone)
 
 
+@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize("words", [1, 7 * 60 * 4, 1e8])
+def test_what_comes_along_with_two_pairs_is_counted_some_rows_at_a_time(words, cores, monkeypatch):
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2**63, (9, 8, 4), dtype=np.uint64)
+    may = rng.random((9, 8)) < 0.9
+    monkeypatch.setattr(hard, "_WORDS_AT_ONCE", words)
+    monkeypatch.setattr(hard, "n_cores", lambda: cores)
+    monkeypatch.setattr(hard, "_FEW_WORDS", 5)
+    number, both = hard._compared(bits, may, 257, 1)
+    assert (number == -1).all()
+    assert both.shape == (0, 0)
+    monkeypatch.setattr(hard, "_FEW_WORDS", 4)
+    number, both = hard._compared(bits, may, 257, 1)
+    assert np.array_equal(number >= 0, may)
+    sets = np.unpackbits(bits.view(np.uint8), axis=2).astype(int)
+    p, j = np.nonzero(may)
+    assert np.array_equal(both[np.ix_(number[p, j], number[p, j])], sets[p, j] @ sets[p, j].T)
+
+
 @pytest.mark.parametrize("way", ["compiled", "by numpy"])
 def test_a_leaf_that_takes_too_long_proves_what_is_paid(way, monkeypatch):
     monkeypatch.setattr(core_search, "_BUDGET", 40.0)

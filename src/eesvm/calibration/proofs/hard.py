@@ -25,10 +25,11 @@ from eesvm.calibration.proofs import hard_kernels as kernels
 from eesvm.calibration.proofs.owners import Bits, SetsOfNegatives, Way, counted_weight, n_ones
 from eesvm.calibration.proofs.walk import ProofTree, Root
 
-_MOST_BYTES = 1 << 31  # of bits of hard positives
+_MOST_BYTES = 1 << 31  # of bits of hard positives, and as many of what searching leaves takes besides
 _MOST_WORDS = 1e10  # of bits looked at in a leaf
 _FEW_WORDS = 600  # of bits of a pair: pairs are compared with others where they have as many
 _MOST_COMPARED, _WORDS_OF_LEAF = 1 << 28, 5e7  # bytes of numbers of pairs of pairs; words that a leaf takes, about
+_WORDS_AT_ONCE = 1e8  # counted at a time, so that Ctrl-C does not wait long
 _MOST_NODES = 20_000  # of a leaf that is searched by numpy
 _GROWTH = 17.0  # a guide of the search: nodes grow by a factor e for every 1/17 of the limit that is left
 
@@ -88,15 +89,29 @@ def _compared(
     As many as are compared in no more time than the leaves take, and none where counting costs little: (K, E) (M, M).
     """
     number, n_words = np.full(may.shape, -1, dtype=np.int32), bits.shape[2]
-    room = min(_MOST_COMPARED // 4, 2 * n_leaves * _WORDS_OF_LEAF / n_words) if n_words >= _FEW_WORDS else 0
+    if n_words < _FEW_WORDS:
+        return number, np.empty((0, 0), dtype=np.int32)
+    room = min(_MOST_COMPARED // 4, 2 * n_leaves * _WORDS_OF_LEAF / n_words)
     cost = np.where(may, n_ones(bits.reshape(-1, n_words)).reshape(may.shape), most)
     positive, exemplar = np.nonzero(cost < most)
     cheapest = np.argsort(cost[positive, exemplar], kind="stable")[: math.isqrt(int(room))]
     positive, exemplar = positive[cheapest], exemplar[cheapest]
     number[positive, exemplar] = np.arange(len(cheapest))
-    both = np.empty((len(cheapest), len(cheapest)), dtype=np.int32)
-    kernels.fill_both(bits, positive, exemplar, both)
-    return number, both
+    return number, _both(bits, positive, exemplar)
+
+
+def _both(bits: NDArray[np.uint64], positive: NDArray[np.intp], exemplar: NDArray[np.intp]) -> NDArray[np.int32]:
+    """How many negatives come along with both of two pairs: some rows at a time. (M, M)"""
+    n = len(positive)
+    both = np.empty((n, n), dtype=np.int32)
+    n_rows = max(1, int(_WORDS_AT_ONCE / max(1, n * bits.shape[2])))
+
+    def fill(first: int) -> None:
+        kernels.fill_both(bits, positive, exemplar, first, min(first + n_rows, n), both)
+
+    for _ in in_order(fill, range(0, n, n_rows), n_cores()):
+        pass
+    return both
 
 
 class _TooMuch(Exception):
