@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tracemalloc
 from dataclasses import replace
 from itertools import pairwise
@@ -296,6 +297,31 @@ def test_what_comes_along_with_two_pairs_is_counted_some_rows_at_a_time(words, c
     sets = np.unpackbits(bits.view(np.uint8), axis=2).astype(int)
     p, j = np.nonzero(may)
     assert np.array_equal(both[np.ix_(number[p, j], number[p, j])], sets[p, j] @ sets[p, j].T)
+
+
+@pytest.mark.parametrize("leaves_at_once", [0.9, 1, 2.5, 100])
+def test_leaves_are_searched_at_once_as_far_as_memory_goes(leaves_at_once, monkeypatch):
+    monkeypatch.setattr(core_search, "_BUDGET", 40.0)
+    monkeypatch.setattr(core_search, "_TOLD", 0)
+    problem = random_problem(1)
+    search, loss, ranked = searched(problem, Workers(1))
+    certificate = certificate_of(search, problem, ranked)
+    n_words = -(-problem.n_negatives // 64)
+    n_bytes = hard._bytes_of_leaf(len(certificate.hard), problem.n_exemplars, n_words)
+    in_order, by_numpy, threads = hard.in_order, hard._least_by_numpy, []
+    monkeypatch.setattr(hard, "_MOST_BYTES", int(leaves_at_once * n_bytes))
+    monkeypatch.setattr(hard, "n_cores", lambda: 4)
+    monkeypatch.setattr(hard, "in_order", lambda work, items, n: threads.append(n) or in_order(work, items, n))
+    monkeypatch.setattr(hard, "_least_by_numpy", lambda *known: threads.append(0) or by_numpy(*known))
+    assert checker.certified_bound(problem, certificate) == loss
+    assert threads == [min(4, int(leaves_at_once))]
+
+
+@pytest.mark.parametrize("n_exemplars", [1, 2, 7, 20, 1000, core_search._MOST_EXEMPLARS])
+def test_what_our_own_search_leaves_fits_into_memory(n_exemplars):
+    most = math.isqrt(core_search._MOST_BYTES // (8 * n_exemplars))
+    for n_hard in range(1, min(most, core_search._MOST_POSITIVES) + 1):
+        assert hard._bytes_of_leaf(n_hard, n_exemplars) <= hard._MOST_BYTES
 
 
 @pytest.mark.parametrize("way", ["compiled", "by numpy"])

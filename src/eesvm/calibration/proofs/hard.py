@@ -49,7 +49,8 @@ def least_searched(
     hard = certificate.hard[~problem.orphans()[certificate.hard]]
     sets = SetsOfNegatives(root)
     weight = counted_weight(root, len(leaves), 0)
-    if weight is None or sets.bytes_of_positive * len(hard) > _MOST_BYTES:
+    n_bytes = max(sets.bytes_of_positive * len(hard), _bytes_of_leaf(len(hard), problem.n_exemplars))
+    if weight is None or n_bytes > _MOST_BYTES:
         return _least_by_numpy(root, certificate, tree, leaves, hard, limit)
     may = np.ones((len(hard), problem.n_exemplars), dtype=bool)
     if problem.forbidden is not None:
@@ -75,10 +76,19 @@ def least_searched(
         least = kernels.least_cost(known, leaf.paid, leaf.shut, leaf.is_covered, room, scale, _MOST_WORDS)
         return n_paid + max(0, int(least))
 
-    least = min((found for _, found in in_order(search, reached(), n_cores())), default=most)
+    n_workers = min(n_cores(), max(1, _MOST_BYTES // _bytes_of_leaf(len(hard), problem.n_exemplars, sets.n_words)))
+    least = min((found for _, found in in_order(search, reached(), n_workers)), default=most)
     if least >= most:
         return math.inf if limit == math.inf else math.ceil(limit)
     return at_root + int(weight) * least
+
+
+def _bytes_of_leaf(n_hard: int, n_exemplars: int, n_words: int = 1) -> int:
+    """What the search of a leaf holds on its way down.
+
+    Our own search has as many positives as make half of `_MOST_BYTES` of pairs at most, so what it leaves fits in.
+    """
+    return 8 * (n_hard + 2) * (n_hard * n_exemplars + n_words)
 
 
 def _compared(
