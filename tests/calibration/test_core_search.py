@@ -324,16 +324,18 @@ def test_what_our_own_search_leaves_fits_into_memory(n_exemplars):
         assert hard._bytes_of_leaf(n_hard, n_exemplars) <= hard._MOST_BYTES
 
 
-@pytest.mark.parametrize("way", ["compiled", "by numpy"])
-def test_a_leaf_that_takes_too_long_proves_what_is_paid(way, monkeypatch):
+@pytest.mark.parametrize(
+    ("way", "most"), [("compiled", (30.0, 1, 500)), ("by numpy", (30.0, 1, 500)), ("by numpy", (1e10, 20_000, 0))]
+)
+def test_a_leaf_that_takes_too_long_proves_what_is_paid(way, most, monkeypatch):
     monkeypatch.setattr(core_search, "_BUDGET", 40.0)
     monkeypatch.setattr(core_search, "_TOLD", 0)
     problem = random_problem(1)
     search, loss, ranked = searched(problem, Workers(1))
     certificate = certificate_of(search, problem, ranked)
     search_by(way, monkeypatch)
-    monkeypatch.setattr(hard, "_MOST_WORDS", 30.0)
-    monkeypatch.setattr(hard, "_MOST_NODES", 1)
+    for name, value in zip(("_MOST_WORDS", "_MOST_NODES", "_MOST_DEPTH"), most, strict=True):
+        monkeypatch.setattr(hard, name, value)
     assert checker.certified_bound(problem, certificate) < loss
 
 

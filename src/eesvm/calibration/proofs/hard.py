@@ -30,7 +30,7 @@ _MOST_WORDS = 1e10  # of bits looked at in a leaf
 _FEW_WORDS = 600  # of bits of a pair: pairs are compared with others where they have as many
 _MOST_COMPARED, _WORDS_OF_LEAF = 1 << 28, 5e7  # bytes of numbers of pairs of pairs; words that a leaf takes, about
 _WORDS_AT_ONCE = 1e8  # counted at a time, so that Ctrl-C does not wait long
-_MOST_NODES = 20_000  # of a leaf that is searched by numpy
+_MOST_NODES, _MOST_DEPTH = 20_000, 500  # of a leaf that is searched by numpy
 _GROWTH = 17.0  # a guide of the search: nodes grow by a factor e for every 1/17 of the limit that is left
 
 
@@ -168,11 +168,16 @@ class _Search:
         return np.asarray(self.root.negatives.column(j) >= self.scores[p, j])
 
     def least(
-        self, is_paid: NDArray[np.bool_], shut: NDArray[np.float64], is_covered: NDArray[np.bool_], room: float
+        self,
+        is_paid: NDArray[np.bool_],
+        shut: NDArray[np.float64],
+        is_covered: NDArray[np.bool_],
+        room: float,
+        depth: int = 0,
     ) -> float:
         """What the cheapest way adds to what is paid, `room` if that is less."""
         self.n_nodes += 1
-        if self.n_nodes > _MOST_NODES:
+        if self.n_nodes > _MOST_NODES or depth > _MOST_DEPTH:
             raise _TooMuch
         weights = np.where(is_paid, 0.0, self.root.weights)
         choice: tuple[int, list[tuple[float, int]]] | None = None
@@ -190,7 +195,7 @@ class _Search:
         for cost, j in choice[1]:
             if cost < room:
                 also = is_covered | (self.may[:, j] & (self.scores[:, j] >= self.scores[p, j]))
-                below = self.least(is_paid | self._comes_along(p, j), shut, also, room - cost)
+                below = self.least(is_paid | self._comes_along(p, j), shut, also, room - cost, depth + 1)
                 room = min(room, cost + below)
             shut[j] = max(shut[j], self.scores[p, j])
         return room
