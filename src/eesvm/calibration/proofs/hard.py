@@ -29,7 +29,7 @@ _MOST_BYTES = 1 << 31  # of bits of hard positives, and as many of what searchin
 _MOST_WORDS = 1e10  # of bits looked at in a leaf
 _FEW_WORDS = 600  # of bits of a pair: pairs are compared with others where they have as many
 _MOST_COMPARED, _WORDS_OF_LEAF = 1 << 28, 5e7  # bytes of numbers of pairs of pairs; words that a leaf takes, about
-_WORDS_AT_ONCE = 1e8  # counted at a time, so that Ctrl-C does not wait long
+_WORDS_AT_ONCE, _ROWS_AT_ONCE = 5e8, 64  # at most, of what is compared: Ctrl-C does not wait longer
 _MOST_NODES, _MOST_DEPTH = 20_000, 500  # of a leaf that is searched by numpy
 _GROWTH = 17.0  # a guide of the search: nodes grow by a factor e for every 1/17 of the limit that is left
 
@@ -114,7 +114,7 @@ def _both(bits: NDArray[np.uint64], positive: NDArray[np.intp], exemplar: NDArra
     """How many negatives come along with both of two pairs: some rows at a time. (M, M)"""
     n = len(positive)
     both = np.empty((n, n), dtype=np.int32)
-    n_rows = max(1, int(_WORDS_AT_ONCE / max(1, n * bits.shape[2])))
+    n_rows = min(max(1, int(_WORDS_AT_ONCE / max(1, n * bits.shape[2]))), _ROWS_AT_ONCE)
 
     def fill(first: int) -> None:
         kernels.fill_both(bits, positive, exemplar, first, min(first + n_rows, n), both)

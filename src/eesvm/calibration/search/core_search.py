@@ -43,7 +43,7 @@ _FIRST_ROOM, _MOST_BYTES = 32, 2**30  # positives of the core at first, and memo
 _MOST_COMMON = 2**28  # bytes of numbers of common negatives
 _FEW_WORDS = 600  # of bits of a pair: where they have fewer, counting them again takes no longer than comparing pairs
 _AFTER = 1.0  # of the words that counting them takes: so long a target is searched without them
-_UNSEEN, _MOST_ROWS = 1e8, 64  # words, and rows at most, that are counted between two looks at the time
+_UNSEEN, _MOST_ROWS = 5e8, 64  # words, and rows at most, that are counted between two looks at the time
 _TOLD, _MOST_EVENTS = 4_000_000, 24_000_000  # after which stories are not kept, and at most: in certificates
 _MOST_POSITIVES, _MOST_EXEMPLARS = 2**16 - 1, 2**16 - 2  # that an event can name
 
