@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tracemalloc
 from dataclasses import replace
 from itertools import pairwise
@@ -126,6 +127,39 @@ def test_comparing_pairs_changes_no_bound(seed, pairs, monkeypatch):
     assert np.array_equal(compared.common, sets @ sets.T)
 
 
+@pytest.mark.parametrize("most_looks", [0, 5])
+def test_counting_ends_with_the_time(most_looks, monkeypatch):
+    """Time is over after a few rows of each count, then there is some again: what was begun is left out."""
+    compare_pairs(monkeypatch)
+    monkeypatch.setattr(core_search, "_UNSEEN", 1)  # row by row
+    looks, late = [], []
+    count = CoreSearch._count_common
+
+    def count_in_no_time(search):
+        pair, pairs, common, work = search.pair.copy(), search.pairs, search.common, search.work
+        looks.clear()
+        search.is_out_of_time = lambda: looks.append(1) or len(looks) > most_looks
+        count(search)
+        search.is_out_of_time = lambda: False
+        if len(looks) > most_looks:
+            late.append(len(common))
+            assert search.pairs is pairs
+            assert search.common is common
+            assert search.work == work
+            assert np.array_equal(search.pair, pair)
+
+    monkeypatch.setattr(CoreSearch, "_count_common", count_in_no_time)
+    problem = random_problem(0)
+    search, loss, ranked = searched(problem, Workers(1))
+    assert late, "all was counted in time, so nothing is shown"
+    assert search.bound == loss
+    assert checker.certified_bound(problem, certificate_of(search, problem, ranked)) == loss
+    assert (len(search.common) > 0) == (most_looks > 0)
+    q, j = search.pairs
+    sets = np.unpackbits(search.bits[q, j].view(np.uint8), axis=1).astype(int)
+    assert np.array_equal(search.common, sets @ sets.T)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_parts_and_a_growing_core_end_at_the_same_bound(seed, monkeypatch):
     problem = random_problem(seed)
@@ -245,16 +279,63 @@ def test_a_searched_leaf_proves_what_its_hard_positives_cost(seed, monkeypatch):
         assert checker.certified_bound(problem, root) == reference.brute_force(alone)
 
 
-@pytest.mark.parametrize("way", ["compiled", "by numpy"])
-def test_a_leaf_that_takes_too_long_proves_what_is_paid(way, monkeypatch):
+@pytest.mark.parametrize("cores", [1, 3])
+@pytest.mark.parametrize("words", [1, 7 * 60 * 4, 1e8])
+def test_what_comes_along_with_two_pairs_is_counted_some_rows_at_a_time(words, cores, monkeypatch):
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2**63, (9, 8, 4), dtype=np.uint64)
+    may = rng.random((9, 8)) < 0.9
+    monkeypatch.setattr(hard, "_WORDS_AT_ONCE", words)
+    monkeypatch.setattr(hard, "n_cores", lambda: cores)
+    monkeypatch.setattr(hard, "_FEW_WORDS", 5)
+    number, both = hard._compared(bits, may, 257, 1)
+    assert (number == -1).all()
+    assert both.shape == (0, 0)
+    monkeypatch.setattr(hard, "_FEW_WORDS", 4)
+    number, both = hard._compared(bits, may, 257, 1)
+    assert np.array_equal(number >= 0, may)
+    sets = np.unpackbits(bits.view(np.uint8), axis=2).astype(int)
+    p, j = np.nonzero(may)
+    assert np.array_equal(both[np.ix_(number[p, j], number[p, j])], sets[p, j] @ sets[p, j].T)
+
+
+@pytest.mark.parametrize("leaves_at_once", [0.9, 1, 2.5, 100])
+def test_leaves_are_searched_at_once_as_far_as_memory_goes(leaves_at_once, monkeypatch):
+    monkeypatch.setattr(core_search, "_BUDGET", 40.0)
+    monkeypatch.setattr(core_search, "_TOLD", 0)
+    problem = random_problem(1)
+    search, loss, ranked = searched(problem, Workers(1))
+    certificate = certificate_of(search, problem, ranked)
+    n_words = -(-problem.n_negatives // 64)
+    n_bytes = hard._bytes_of_leaf(len(certificate.hard), problem.n_exemplars, n_words)
+    in_order, by_numpy, threads = hard.in_order, hard._least_by_numpy, []
+    monkeypatch.setattr(hard, "_MOST_BYTES", int(leaves_at_once * n_bytes))
+    monkeypatch.setattr(hard, "n_cores", lambda: 4)
+    monkeypatch.setattr(hard, "in_order", lambda work, items, n: threads.append(n) or in_order(work, items, n))
+    monkeypatch.setattr(hard, "_least_by_numpy", lambda *known: threads.append(0) or by_numpy(*known))
+    assert checker.certified_bound(problem, certificate) == loss
+    assert threads == [min(4, int(leaves_at_once))]
+
+
+@pytest.mark.parametrize("n_exemplars", [1, 2, 7, 20, 1000, core_search._MOST_EXEMPLARS])
+def test_what_our_own_search_leaves_fits_into_memory(n_exemplars):
+    most = math.isqrt(core_search._MOST_BYTES // (8 * n_exemplars))
+    for n_hard in range(1, min(most, core_search._MOST_POSITIVES) + 1):
+        assert hard._bytes_of_leaf(n_hard, n_exemplars) <= hard._MOST_BYTES
+
+
+@pytest.mark.parametrize(
+    ("way", "most"), [("compiled", (30.0, 1, 500)), ("by numpy", (30.0, 1, 500)), ("by numpy", (1e10, 20_000, 0))]
+)
+def test_a_leaf_that_takes_too_long_proves_what_is_paid(way, most, monkeypatch):
     monkeypatch.setattr(core_search, "_BUDGET", 40.0)
     monkeypatch.setattr(core_search, "_TOLD", 0)
     problem = random_problem(1)
     search, loss, ranked = searched(problem, Workers(1))
     certificate = certificate_of(search, problem, ranked)
     search_by(way, monkeypatch)
-    monkeypatch.setattr(hard, "_MOST_WORDS", 30.0)
-    monkeypatch.setattr(hard, "_MOST_NODES", 1)
+    for name, value in zip(("_MOST_WORDS", "_MOST_NODES", "_MOST_DEPTH"), most, strict=True):
+        monkeypatch.setattr(hard, name, value)
     assert checker.certified_bound(problem, certificate) < loss
 
 

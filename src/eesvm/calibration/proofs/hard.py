@@ -25,11 +25,12 @@ from eesvm.calibration.proofs import hard_kernels as kernels
 from eesvm.calibration.proofs.owners import Bits, SetsOfNegatives, Way, counted_weight, n_ones
 from eesvm.calibration.proofs.walk import ProofTree, Root
 
-_MOST_BYTES = 1 << 31  # of bits of hard positives
+_MOST_BYTES = 1 << 31  # of bits of hard positives, and as many of what searching leaves takes besides
 _MOST_WORDS = 1e10  # of bits looked at in a leaf
 _FEW_WORDS = 600  # of bits of a pair: pairs are compared with others where they have as many
 _MOST_COMPARED, _WORDS_OF_LEAF = 1 << 28, 5e7  # bytes of numbers of pairs of pairs; words that a leaf takes, about
-_MOST_NODES = 20_000  # of a leaf that is searched by numpy
+_WORDS_AT_ONCE, _ROWS_AT_ONCE = 5e8, 64  # at most, of what is compared: Ctrl-C does not wait longer
+_MOST_NODES, _MOST_DEPTH = 20_000, 500  # of a leaf that is searched by numpy
 _GROWTH = 17.0  # a guide of the search: nodes grow by a factor e for every 1/17 of the limit that is left
 
 
@@ -48,7 +49,8 @@ def least_searched(
     hard = certificate.hard[~problem.orphans()[certificate.hard]]
     sets = SetsOfNegatives(root)
     weight = counted_weight(root, len(leaves), 0)
-    if weight is None or sets.bytes_of_positive * len(hard) > _MOST_BYTES:
+    n_bytes = max(sets.bytes_of_positive * len(hard), _bytes_of_leaf(len(hard), problem.n_exemplars))
+    if weight is None or n_bytes > _MOST_BYTES:
         return _least_by_numpy(root, certificate, tree, leaves, hard, limit)
     may = np.ones((len(hard), problem.n_exemplars), dtype=bool)
     if problem.forbidden is not None:
@@ -74,10 +76,19 @@ def least_searched(
         least = kernels.least_cost(known, leaf.paid, leaf.shut, leaf.is_covered, room, scale, _MOST_WORDS)
         return n_paid + max(0, int(least))
 
-    least = min((found for _, found in in_order(search, reached(), n_cores())), default=most)
+    n_workers = min(n_cores(), max(1, _MOST_BYTES // _bytes_of_leaf(len(hard), problem.n_exemplars, sets.n_words)))
+    least = min((found for _, found in in_order(search, reached(), n_workers)), default=most)
     if least >= most:
         return math.inf if limit == math.inf else math.ceil(limit)
     return at_root + int(weight) * least
+
+
+def _bytes_of_leaf(n_hard: int, n_exemplars: int, n_words: int = 1) -> int:
+    """What the search of a leaf holds on its way down.
+
+    Our own search has as many positives as make half of `_MOST_BYTES` of pairs at most, so what it leaves fits in.
+    """
+    return 8 * (n_hard + 2) * (n_hard * n_exemplars + n_words)
 
 
 def _compared(
@@ -88,15 +99,29 @@ def _compared(
     As many as are compared in no more time than the leaves take, and none where counting costs little: (K, E) (M, M).
     """
     number, n_words = np.full(may.shape, -1, dtype=np.int32), bits.shape[2]
-    room = min(_MOST_COMPARED // 4, 2 * n_leaves * _WORDS_OF_LEAF / n_words) if n_words >= _FEW_WORDS else 0
+    if n_words < _FEW_WORDS:
+        return number, np.empty((0, 0), dtype=np.int32)
+    room = min(_MOST_COMPARED // 4, 2 * n_leaves * _WORDS_OF_LEAF / n_words)
     cost = np.where(may, n_ones(bits.reshape(-1, n_words)).reshape(may.shape), most)
     positive, exemplar = np.nonzero(cost < most)
     cheapest = np.argsort(cost[positive, exemplar], kind="stable")[: math.isqrt(int(room))]
     positive, exemplar = positive[cheapest], exemplar[cheapest]
     number[positive, exemplar] = np.arange(len(cheapest))
-    both = np.empty((len(cheapest), len(cheapest)), dtype=np.int32)
-    kernels.fill_both(bits, positive, exemplar, both)
-    return number, both
+    return number, _both(bits, positive, exemplar)
+
+
+def _both(bits: NDArray[np.uint64], positive: NDArray[np.intp], exemplar: NDArray[np.intp]) -> NDArray[np.int32]:
+    """How many negatives come along with both of two pairs: some rows at a time. (M, M)"""
+    n = len(positive)
+    both = np.empty((n, n), dtype=np.int32)
+    n_rows = min(max(1, int(_WORDS_AT_ONCE / max(1, n * bits.shape[2]))), _ROWS_AT_ONCE)
+
+    def fill(first: int) -> None:
+        kernels.fill_both(bits, positive, exemplar, first, min(first + n_rows, n), both)
+
+    for _ in in_order(fill, range(0, n, n_rows), n_cores()):
+        pass
+    return both
 
 
 class _TooMuch(Exception):
@@ -143,11 +168,16 @@ class _Search:
         return np.asarray(self.root.negatives.column(j) >= self.scores[p, j])
 
     def least(
-        self, is_paid: NDArray[np.bool_], shut: NDArray[np.float64], is_covered: NDArray[np.bool_], room: float
+        self,
+        is_paid: NDArray[np.bool_],
+        shut: NDArray[np.float64],
+        is_covered: NDArray[np.bool_],
+        room: float,
+        depth: int = 0,
     ) -> float:
         """What the cheapest way adds to what is paid, `room` if that is less."""
         self.n_nodes += 1
-        if self.n_nodes > _MOST_NODES:
+        if self.n_nodes > _MOST_NODES or depth > _MOST_DEPTH:
             raise _TooMuch
         weights = np.where(is_paid, 0.0, self.root.weights)
         choice: tuple[int, list[tuple[float, int]]] | None = None
@@ -165,7 +195,7 @@ class _Search:
         for cost, j in choice[1]:
             if cost < room:
                 also = is_covered | (self.may[:, j] & (self.scores[:, j] >= self.scores[p, j]))
-                below = self.least(is_paid | self._comes_along(p, j), shut, also, room - cost)
+                below = self.least(is_paid | self._comes_along(p, j), shut, also, room - cost, depth + 1)
                 room = min(room, cost + below)
             shut[j] = max(shut[j], self.scores[p, j])
         return room

@@ -58,10 +58,13 @@ def _n_unpaid(bits: Any, paid: Any, stop: Any) -> Any:
 
 
 @kernel()
-def fill_both(bits: Any, positive: Any, exemplar: Any, both: Any) -> None:
-    """both[a, b]: negatives that come along with pairs a and b; pair a is exemplar[a] for positive[a]. (M, M)"""
-    for start in range(0, len(both), _BLOCK):
-        for a in range(start, len(both)):
+def fill_both(bits: Any, positive: Any, exemplar: Any, first: Any, last: Any, both: Any) -> None:
+    """both[a, b]: negatives that come along with pairs a and b, for a from `first` to `last` and b up to a; both[b, a].
+
+    Pair a is exemplar[a] for positive[a]. (K, E, W) (M,) (M,) (M, M)
+    """
+    for start in range(0, last, _BLOCK):
+        for a in range(max(first, start), last):
             outside = ~bits[positive[a], exemplar[a]]
             for b in range(start, min(start + _BLOCK, a + 1)):
                 n = _n_unpaid_all(bits[positive[b], exemplar[b]], outside)
@@ -118,7 +121,7 @@ def _choose(hard: Any, known: Any, depth: Any, left: Any, worth: Any, seen: Any,
 def _pay(hard: Any, known: Any, depth: Any, p: Any, j: Any, price: Any, left: Any, worth: Any) -> Any:
     """(whether there is a place below, where exemplar j covers p for `price` and `left` is left, words looked at).
 
-    There is none where some positive can afford nobody there.
+    False if some positive has no affordable exemplar left.
     """
     own, work = hard.number[p, j], 0
     for q in range(len(hard.scores)):

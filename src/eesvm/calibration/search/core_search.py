@@ -43,6 +43,7 @@ _FIRST_ROOM, _MOST_BYTES = 32, 2**30  # positives of the core at first, and memo
 _MOST_COMMON = 2**28  # bytes of numbers of common negatives
 _FEW_WORDS = 600  # of bits of a pair: where they have fewer, counting them again takes no longer than comparing pairs
 _AFTER = 1.0  # of the words that counting them takes: so long a target is searched without them
+_UNSEEN, _MOST_ROWS = 5e8, 64  # words, and rows at most, that are counted between two looks at the time
 _TOLD, _MOST_EVENTS = 4_000_000, 24_000_000  # after which stories are not kept, and at most: in certificates
 _MOST_POSITIVES, _MOST_EXEMPLARS = 2**16 - 1, 2**16 - 2  # that an event can name
 
@@ -216,17 +217,28 @@ class CoreSearch:
         if self.n_words < _FEW_WORDS or n_new <= 0 or self.work - self.work_before < _AFTER * n_words:
             return
         cheapest = np.argsort(self.reach[is_new], kind="stable")[:n_new]
-        self.pairs = np.hstack([self.pairs, np.array([positive[cheapest], exemplar[cheapest]], dtype=np.int32)])
-        n = n_before + n_new
-        self.pair[self.pairs[0, n_before:], self.pairs[1, n_before:]] = np.arange(n_before, n)
+        pairs = np.hstack([self.pairs, np.array([positive[cheapest], exemplar[cheapest]], dtype=np.int32)])
+        common = self._counted(pairs)
+        if common is None:
+            return
+        self.pair[pairs[0, n_before:], pairs[1, n_before:]] = np.arange(n_before, len(common))
+        self.pairs, self.common, self.work = pairs, common, self.work + n_words
+
+    def _counted(self, pairs: NDArray[np.int32]) -> NDArray[np.int32] | None:
+        """What `pairs` have in common, which begin with those that are counted already; None where time is over."""
+        n_before, n = len(self.common), pairs.shape[1]
         common = np.empty((n, n), dtype=np.int32)
         common[:n_before, :n_before] = self.common
+        is_done = np.zeros(n - n_before, dtype=bool)
 
         def work(first: int, last: int) -> None:
-            kernels.count_common(self.bits, *self.pairs, n_before + first, n_before + last, common)
+            if not self.is_out_of_time():
+                kernels.count_common(self.bits, *pairs, n_before + first, n_before + last, common)
+                is_done[first:last] = True
 
-        self.workers.chunks(work, n_new, 64)
-        self.common, self.work = common, self.work + n_words
+        n_rows = int(_UNSEEN / (n * self.n_words))
+        self.workers.chunks(work, len(is_done), min(max(1, n_rows), _MOST_ROWS))
+        return common if is_done.all() else None
 
     def _search(self, part: Part) -> _Outcome:
         n_core, n_exemplars = len(self.core), self.ranked.n_exemplars
