@@ -275,9 +275,12 @@ def test_a_model_of_before_there_were_kernel_maps_has_none(model):
         card["format_version"] = 2
         del card["options"]["descriptor"]["kernel_map"]
         del card["options"]["descriptor"]["kernel_components"]
+        del card["options"]["calibration"]["cross_fit"]
 
     rewrite(model, as_before)
-    assert ExemplarDetector.load(model).checked_options().descriptor.kernel_map is None
+    options = ExemplarDetector.load(model).checked_options()
+    assert options.descriptor.kernel_map is None
+    assert options.calibration.cross_fit is False
 
 
 def test_a_grid_of_before_stays_a_grid(model):
