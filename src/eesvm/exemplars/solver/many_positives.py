@@ -3,7 +3,7 @@
 In: rows, of which the first are positives, and what is known from the time before. Out: weights, in place. The matrix
 of a Newton step, I + 2 sum of C x x' over the rows that miss their margin, is kept from step to step and from time to
 time, and only rows that have changed sides are added to it or taken out. So a step costs two products with all rows and
-one solution, and a time few steps.
+one solution, and each retraining a few steps.
 """
 
 from __future__ import annotations
