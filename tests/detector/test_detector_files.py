@@ -408,6 +408,18 @@ def test_a_second_run_does_what_is_missing(tmp_path):
 
 
 @pytest.mark.long
+def test_a_model_of_an_older_training_detects_and_is_made_anew(tmp_path, monkeypatch):
+    folder, options = tmp_path / "model", quick_options()
+    with monkeypatch.context() as older:
+        older.setattr("eesvm.detector.keys._VERSION", 2)
+        first = trained(options, scenes("train", 4), folder=folder)
+    loaded = ExemplarDetector.load(folder)
+    assert same_detections(detections(first, "joint-sigmoid"), detections(loaded, "joint-sigmoid"))
+    assert {"joint", "none", "scores", "training"} <= set(parts(trained(options, scenes("train", 4), folder=folder)))
+    assert trained(options, scenes("train", 4), folder=folder).changed_ == []
+
+
+@pytest.mark.long
 def test_other_images_and_annotations_are_noticed(tmp_path):
     folder = tmp_path / "model"
     dataset = scenes("train", 4)
