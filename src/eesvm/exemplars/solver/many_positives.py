@@ -41,7 +41,7 @@ class RunningSVM:
         self.has_failed = False
 
     def fit(self, rows: F32, n_positives: int, is_counted: NDArray[np.bool_], tol: float) -> NDArray[Any] | None:
-        """Optimise the weights until at most `tol` of the criterion could be saved; None where rounding forbids it, now or before.
+        """Optimise the weights until at most `tol` of the criterion could be saved; None where rounding forbids it.
 
         Parameters
         ----------
