@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, settings
 
 from helpers.examples import ALL
 
-if not ALL:  # before numpy is imported: threads of products wait busily, and tests in several processes fill the cores
+if not ALL:  # before numpy is imported: threads of products wait busily, and tests in several processes fill the cores;
+    # so last bits that depend on the number of threads are seen with EXAMPLES=all only, which has all threads
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from helpers.archive_server import server  # noqa: F401

@@ -275,9 +275,12 @@ def test_a_model_of_before_there_were_kernel_maps_has_none(model):
         card["format_version"] = 2
         del card["options"]["descriptor"]["kernel_map"]
         del card["options"]["descriptor"]["kernel_components"]
+        del card["options"]["calibration"]["cross_fit"]
 
     rewrite(model, as_before)
-    assert ExemplarDetector.load(model).checked_options().descriptor.kernel_map is None
+    options = ExemplarDetector.load(model).checked_options()
+    assert options.descriptor.kernel_map is None
+    assert options.calibration.cross_fit is False
 
 
 def test_a_grid_of_before_stays_a_grid(model):
@@ -402,6 +405,18 @@ def test_a_second_run_does_what_is_missing(tmp_path):
     trained(plain, scenes("train", 4), folder=folder, classes=["three"], overwrite=True)
     assert ExemplarDetector.load(folder).classes_ == ("three",)
     assert not (folder / "classes" / "eight").exists()
+
+
+@pytest.mark.long
+def test_a_model_of_an_older_training_detects_and_is_made_anew(tmp_path, monkeypatch):
+    folder, options = tmp_path / "model", quick_options()
+    with monkeypatch.context() as older:
+        older.setattr("eesvm.detector.keys._VERSION", 2)
+        first = trained(options, scenes("train", 4), folder=folder)
+    loaded = ExemplarDetector.load(folder)
+    assert same_detections(detections(first, "joint-sigmoid"), detections(loaded, "joint-sigmoid"))
+    assert {"joint", "none", "scores", "training"} <= set(parts(trained(options, scenes("train", 4), folder=folder)))
+    assert trained(options, scenes("train", 4), folder=folder).changed_ == []
 
 
 @pytest.mark.long

@@ -32,6 +32,7 @@ from eesvm.metrics.detections import Ranking
 from eesvm.structures import Dataset
 from helpers.detector_scenes import CLASSES, detections, quick_options, same_detections, scenes, shared_cache, trained
 from helpers.examples import few
+from helpers.trainings import model_files
 
 
 def some(dataset, rows, classes=CLASSES):
@@ -440,6 +441,35 @@ def test_scores_with_a_precision():
     )
     assert _chosen(ranking([0.9], [False], 1), np.ones(1), None, "joint", "dog") is None
     assert _chosen(ranking([], [], 1), np.ones(1), None, "joint", "dog") is None
+
+
+@pytest.mark.long
+def test_a_model_with_a_kernel_map_grows_and_shrinks(tmp_path):
+    kernel_map = {"descriptor__n_components": 24, "descriptor__kernel_map": 60, "descriptor__kernel_components": 40}
+    options, images = few_windows(**kernel_map), some(scenes("train"), range(5))
+    detector = trained(options, images)
+    detector.save(tmp_path / "model")
+    ExemplarDetector(options.changed({"n_jobs": 2})).fit(images).save(tmp_path / "two")  # without a cache
+    assert model_files(tmp_path / "model") == model_files(tmp_path / "two")
+
+    loaded, n = ExemplarDetector.load(tmp_path / "model"), len(detector.exemplars_)
+    assert same_detections(detections_of(detector), detections_of(loaded))
+    loaded.partial_fit(some(scenes("train"), range(5, 6)), cache=shared_cache())
+    new = [k for k, one in enumerate(loaded.exemplars_) if one.image_id == scenes("train")[5].image_id]
+    assert new
+    assert len(loaded.exemplars_) == n + len(new)
+    assert all(one.exemplars.coef_.shape[1] == 40 for one in loaded.models_)
+    loaded.save(tmp_path / "grown")
+    grown = ExemplarDetector.load(tmp_path / "grown")
+    assert same_detections(detections_of(loaded), detections_of(grown))
+    grown.drop(new)
+    for one, other in zip(detector.models_, grown.models_, strict=True):
+        np.testing.assert_array_equal(one.exemplars.coef_, other.exemplars.coef_)
+    assert len(detections_of(grown)) == 2
+
+
+def detections_of(detector):
+    return detector.predict(scenes("test")[:2])
 
 
 # The verbs

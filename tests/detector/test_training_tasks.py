@@ -212,6 +212,7 @@ def test_scores_in_pieces_are_those_of_one_product(n_exemplars, monkeypatch):
         {"training__own_image": False, "training__max_images": 3, "calibration__max_negatives": 100},
         {"training__trainer": "lda", "training__prior": None, "descriptor__n_components": 16},
         {"windows__method": "grid", "windows__max_windows": 60, "descriptor__mean_norm": None},
+        {"descriptor__n_components": 24, "descriptor__kernel_map": 60, "descriptor__kernel_components": 40},
     ],
 )
 @pytest.mark.long

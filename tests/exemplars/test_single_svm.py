@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import linalg
 from sklearn.exceptions import NotFittedError
 from sklearn.svm import LinearSVC
 
@@ -78,6 +79,24 @@ def test_where_steps_do_not_end_liblinear_goes_on(monkeypatch):
     expected = LinearSVM(loss="squared_hinge", retrain_every=400, tol=1e-7).fit(positives, negatives)
     monkeypatch.setattr("eesvm.exemplars.solver.many_positives._MAX_STEPS", 2)
     svm = LinearSVM(loss="squared_hinge", retrain_every=400, tol=1e-7).fit(positives, negatives)
+    np.testing.assert_allclose(svm.coef_, expected.coef_, atol=5e-3 * np.abs(expected.coef_).max())
+
+
+def test_without_a_factorisation_liblinear_goes_on_to_the_end(monkeypatch):
+    positives, negatives = relu_features(10, 3000, 30)
+    expected = LinearSVM(loss="squared_hinge", retrain_every=400, tol=1e-7).fit(positives, negatives)
+    tried = []
+
+    def fail(*arguments, own=linalg.cho_factor, **options):
+        tried.append(1)
+        if len(tried) == 4:
+            raise linalg.LinAlgError("not positive definite")
+        return own(*arguments, **options)
+
+    monkeypatch.setattr(linalg, "cho_factor", fail)
+    svm = LinearSVM(loss="squared_hinge", retrain_every=400, tol=1e-7).fit(positives, negatives)
+    assert len(tried) == 4  # none in later rounds
+    assert len(svm.rounds_) > 2
     np.testing.assert_allclose(svm.coef_, expected.coef_, atol=5e-3 * np.abs(expected.coef_).max())
 
 

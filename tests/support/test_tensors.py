@@ -28,7 +28,7 @@ def test_bytes_depend_on_the_content_alone(tmp_path_factory, metadata):
 
 
 def test_arrays_of_all_types_have_the_bytes_of_safetensors():
-    kinds = [*"?bBhHiIlLqQefd", "F"]
+    kinds = [*"?bBhHiIlLqQefd", "F", ">f4", ">i8"]
     arrays = {f"{kind}{n}": np.arange(n).astype(kind) for kind in kinds for n in (0, 1, 3, 8)}
     arrays |= {"zero-dimensional": np.array(2.5, dtype=np.float32), "columns": np.arange(12.0).reshape(3, 4).T}
     plain = {name: np.ascontiguousarray(array).reshape(array.shape) for name, array in arrays.items()}

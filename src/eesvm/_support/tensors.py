@@ -69,6 +69,7 @@ def tensor_pieces(arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str
     contents = []
     for name, entry in header.items():
         array = arrays[name]
+        array = array.astype(array.dtype.newbyteorder("<"), copy=False)
         start, end = end, end + array.nbytes
         entry |= {"shape": list(array.shape), "data_offsets": [start, end]}
         if array.size:

@@ -513,7 +513,7 @@ def _as_trained(options: dict[str, Any]) -> dict[str, Any]:
     before: dict[str, dict[str, Any]] = {
         "descriptor": {"kernel_map": None, "kernel_components": None},
         "training": {"single_loss": "hinge", "mirror": False},
-        "calibration": {"shrink": None},
+        "calibration": {"shrink": None, "cross_fit": False},
     }
     given = {group: options.get(group, {}) for group in before}
     return options | {group: before[group] | own for group, own in given.items() if isinstance(own, dict)}

@@ -5,7 +5,7 @@ vector and bias. The recipe: hinge, C 1e-3, positives count twice, bias feature 
 window that scores above -1.0001 joins the cache, and with every 2,000 new ones the SVM is trained again on the cache
 and what scores below -1.2 is dropped. Descriptors should have a mean length of 20; scaling them is up to the caller.
 The cache is small. With the hinge scikit-learn's liblinear does; with the squared hinge Newton's method is several
-times faster, as it goes on from where the time before has ended.
+times faster, because it starts from the previous solution.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class LinearSVM(BaseEstimator):
         check_number(self.random_state, "random_state", minimum=0, integer=True)
 
     def _running(self, positives: F32, mean_square: float) -> RunningSVM | None:
-        """What goes on from time to time; None where liblinear is needed each time, or is as good."""
+        """The Newton solver that is kept between rounds; None where liblinear is used."""
         if self.loss != "squared_hinge" or positives.shape[1] >= MAX_WIDTH:
             return None
         objective = Objective(self.C * self.positive_weight, self.C, True, self.bias_multiplier)

@@ -3,7 +3,7 @@
 In: rows, of which the first are positives, and what is known from the time before. Out: weights, in place. The matrix
 of a Newton step, I + 2 sum of C x x' over the rows that miss their margin, is kept from step to step and from time to
 time, and only rows that have changed sides are added to it or taken out. So a step costs two products with all rows and
-one solution, and a time few steps.
+one solution, and each retraining a few steps.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ class RunningSVM:
     Attributes
     ----------
     weights : (d + 1,) the last of them times `bias_multiplier` is the bias.
+    has_failed : whether rounding forbade an answer: then there is none for later rows either.
     """
 
     def __init__(self, width: int, objective: Objective) -> None:
         self.objective = objective
         self.weights: F64 = np.zeros(width + 1)
         self._matrix: F64 = np.zeros((width + 1, width + 1))
+        self.has_failed = False
 
     def fit(self, rows: F32, n_positives: int, is_counted: NDArray[np.bool_], tol: float) -> NDArray[Any] | None:
         """Optimise the weights until at most `tol` of the criterion could be saved; None where rounding forbids it.
@@ -52,6 +54,16 @@ class RunningSVM:
         -------
         array : (n,) by how much each row misses its margin, negative where it keeps it.
         """
+        if self.has_failed:
+            return None
+        slopes = self._optimised(rows, n_positives, is_counted, tol)
+        if slopes is None:
+            self.has_failed = True
+            self._matrix[:] = 0
+            is_counted[:] = False
+        return slopes
+
+    def _optimised(self, rows: F32, n_positives: int, is_counted: NDArray[np.bool_], tol: float) -> F32 | None:
         o = self.objective
         signs = np.where(np.arange(len(rows)) < n_positives, np.float32(1), np.float32(-1))
         costs = np.where(signs > 0, o.positive_cost, o.negative_cost).astype(np.float32)
@@ -66,7 +78,10 @@ class RunningSVM:
             if gradient @ gradient / 2 <= tol * value:  # the criterion is at least as curved as |w|^2 / 2
                 return slopes
             self._follow(rows, costs, missing > 0, is_counted)
-            direction = -self._solved(gradient)
+            step = self._solved(gradient)
+            if step is None:
+                return None
+            direction = -step
             change = -signs * self._scores(rows, direction)
             length = self._length(slopes, change, costs, direction)
             self.weights += length * direction
@@ -107,10 +122,14 @@ class RunningSVM:
         scaled *= np.sqrt(2 * costs).astype(np.float32)[:, None]
         return np.asarray(scaled.T @ scaled)
 
-    def _solved(self, gradient: F64) -> F64:
+    def _solved(self, gradient: F64) -> F64 | None:
+        """A Newton step; None where rounding has left the matrix without a factorisation."""
         system = self._matrix.copy()
         system[np.diag_indices_from(system)] += 1
-        factors = linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
+        try:
+            factors = linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
+        except linalg.LinAlgError:
+            return None
         return np.asarray(linalg.cho_solve(factors, gradient, check_finite=False))
 
     def _length(self, slopes: F32, change: F32, costs: F32, direction: F64) -> float:
