@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -528,6 +529,15 @@ def test_what_a_search_has_found_is_not_lost_on_a_full_disk(tmp_path, npz, capsy
     assert [float(line.split(",")[1]) for line in lines[1:-1]] == thresholds
     assert lines[-1] == f"eesvm: error: {tmp_path / 'none'}: No space left on device"
     assert not (tmp_path / "none").exists()
+
+
+def test_a_recall_that_is_not_reached_names_the_way_out(capsys):
+    table = SimpleNamespace(groups=[0, 1], exemplar_groups=[0, 1])
+    held_out = SimpleNamespace(recall=SimpleNamespace(high=0.5))
+    for across, text in ((False, "use --across-groups to fit thresholds the same way\n"), (True, "held-out rows\n")):
+        arguments = SimpleNamespace(target_recall=0.9, across_groups=across)
+        calibrate._note_target(table, held_out, arguments, Screen())
+        assert "".join(capsys.readouterr()).endswith(text)
 
 
 def test_names_in_rescued_thresholds_are_quoted(tmp_path, capsys, monkeypatch):
