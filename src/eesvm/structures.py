@@ -86,6 +86,7 @@ class Problem:
     reason: str
     line: int | None = None
     kind: str = "other"  # a word to count problems by: box, image, class, ...
+    image_id: str | None = field(default=None, compare=False)  # of an image that cannot be read, where it is known
 
     def __str__(self) -> str:
         return f"{self.path}{'' if self.line is None else f':{self.line}'}: {self.reason}"

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -486,7 +487,11 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, npz, capsys, monke
 
     monkeypatch.setattr(function, fail)
     out = tmp_path / "out"
-    assert fails(capsys, "calibrate", npz, "-o", out, "--quiet") == f"{out}: No space left on device"
+    assert main(["calibrate", str(npz), "-o", str(out), "--quiet"]) == 1
+    text, error = capsys.readouterr()
+    *rescued, line = error.splitlines()
+    assert (text, line) == ("", f"eesvm: error: {out}: No space left on device")
+    assert rescued[:1] == (["the thresholds, which cannot be written:"] if function == "os.rename" else [])
     assert [entry.name for entry in tmp_path.iterdir()] == ["scores.npz"]
 
 
@@ -501,7 +506,8 @@ def test_a_full_disk_is_found_before_the_search(tmp_path, npz, capsys, monkeypat
     assert [entry.name for entry in tmp_path.iterdir()] == ["scores.npz"]
 
 
-def test_what_a_search_has_found_is_not_lost_on_a_full_disk(tmp_path, npz, capsys, monkeypatch):
+@pytest.mark.parametrize("quiet", [[], ["--quiet"]])
+def test_what_a_search_has_found_is_not_lost_on_a_full_disk(tmp_path, npz, capsys, monkeypatch, quiet):
     """Where not all fits, the smallest file is written; where nothing does, thresholds are printed."""
 
     def fail(*_):
@@ -517,13 +523,33 @@ def test_what_a_search_has_found_is_not_lost_on_a_full_disk(tmp_path, npz, capsy
     assert sorted(entry.name for entry in out.iterdir()) == [".eesvm-output", "calibration.json"]
     assert load_calibration(out).thresholds_.tolist() == thresholds
     monkeypatch.setattr("os.rename", fail)
-    assert main(["calibrate", str(npz), "-o", str(tmp_path / "none")]) == 1
-    text, error = capsys.readouterr()
-    head, *lines = text.splitlines()
-    assert head == "the thresholds, which cannot be written:"
-    assert [float(line.split(",")[1]) for line in lines] == thresholds
-    assert error.splitlines()[-1] == f"eesvm: error: {tmp_path / 'none'}: No space left on device"
+    assert main(["calibrate", str(npz), "-o", str(tmp_path / "none"), *quiet]) == 1
+    error = capsys.readouterr().err
+    lines = error[error.index("the thresholds, which cannot be written:\n") :].splitlines()
+    assert [float(line.split(",")[1]) for line in lines[1:-1]] == thresholds
+    assert lines[-1] == f"eesvm: error: {tmp_path / 'none'}: No space left on device"
     assert not (tmp_path / "none").exists()
+
+
+def test_a_recall_that_is_not_reached_names_the_way_out(capsys):
+    table = SimpleNamespace(groups=[0, 1], exemplar_groups=[0, 1])
+    held_out = SimpleNamespace(recall=SimpleNamespace(high=0.5))
+    for across, text in ((False, "use --across-groups to fit thresholds the same way\n"), (True, "held-out rows\n")):
+        arguments = SimpleNamespace(target_recall=0.9, across_groups=across)
+        calibrate._note_target(table, held_out, arguments, Screen())
+        assert "".join(capsys.readouterr()).endswith(text)
+
+
+def test_names_in_rescued_thresholds_are_quoted(tmp_path, capsys, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    table = tmp_path / "scores.csv"
+    table.write_text('label,"a, b"\n1,2\n0,1\n')
+    monkeypatch.setattr("os.rename", fail)
+    assert main(["calibrate", str(table), "-o", str(tmp_path / "out"), "--quiet", "--folds", "0"]) == 1
+    _, row, _ = capsys.readouterr().err.splitlines()
+    assert row.startswith('"a, b",')
 
 
 def test_what_a_search_has_found_is_not_lost_in_a_folder_made_meanwhile(tmp_path, npz, capsys, monkeypatch):
@@ -535,8 +561,8 @@ def test_what_a_search_has_found_is_not_lost_in_a_folder_made_meanwhile(tmp_path
 
     monkeypatch.setattr("eesvm.cli.calibrate.write_calibration", write)
     assert main(["calibrate", str(npz), "-o", str(out)]) == 1
-    text, error = capsys.readouterr()
-    assert text.startswith("the thresholds, which cannot be written:\n")
+    error = capsys.readouterr().err
+    assert "the thresholds, which cannot be written:\n" in error
     assert error.splitlines()[-1] == (
         f"eesvm: error: {out} already exists: choose another folder or allow overwriting it (--overwrite)"
     )

@@ -15,7 +15,7 @@ from eesvm.datasets import select, write_coco, write_voc
 from eesvm.datasets.scenes import make_scenes
 from eesvm.metrics import evaluate_detections
 from eesvm.metrics.detection_files import write_coco_results, write_csv_detections, write_voc_detections
-from eesvm.metrics.searched_images import read_search, write_search
+from eesvm.metrics.searched_images import Search, read_search, write_search
 from eesvm.structures import Detections
 from helpers.dataset_files import save_image, save_text
 
@@ -240,6 +240,9 @@ def test_half_of_a_list_of_one_class_is_no_split_to_choose(capsys):
     )
     evaluate._note_empty_images(replace(dataset, splits={}), guesses(scenes)[:1], screen)
     assert capsys.readouterr().out == ""
+    search = Search(frozenset(ids[:1]), frozenset(ids[1:2]))
+    assert evaluate._Unseen.of(dataset, search, scenes.classes).home == "part"
+    assert evaluate._home(dataset, set(ids)) is None
 
 
 def test_images_that_were_never_searched_are_noted(capsys, tmp_path, unseen_half):

@@ -17,6 +17,8 @@ import pytest
 
 from eesvm import CalibrationProblem, ExemplarDetector, InputError, solve
 from eesvm.cli import detect, main
+from eesvm.cli.detect import _not_listed, _unreadable
+from eesvm.cli.inputs import open_data
 from eesvm.cli.train import _listed, how_to_go_on
 from eesvm.datasets import write_coco, write_voc
 from eesvm.datasets.scenes import make_scenes
@@ -531,9 +533,26 @@ def test_objects_in_images_that_cannot_be_read_are_counted_apart(model, place, t
     assert "unseen" not in json.loads(capsys.readouterr().out)
     assert main(["detect", str(model), *some, "-o", str(tmp_path / "f.csv"), "--no-cache"]) == 0
     assert (
-        f"note: {tmp_path / 'f.csv'} has no place for 1 image that could not be read: `eesvm evaluate` counts their "
-        "objects as missed, apart where OUT is a folder, which has images.csv\n"
+        f"note: {tmp_path / 'f.csv'} does not list the 1 image that could not be read; its objects count as missed in "
+        "`eesvm evaluate`: write to a folder to have them counted apart\n"
     ) in capsys.readouterr().out
+    labels = ["-o", str(tmp_path / "labels"), "--format", "yolo", "--no-cache"]
+    assert main(["detect", str(model), *some, *labels]) == 0
+    assert "does not list" not in capsys.readouterr().out
+
+
+def test_images_left_out_of_one_file_are_counted_in_words():
+    assert _not_listed("f.csv", 2).startswith(
+        "f.csv does not list the 2 images that could not be read; their objects count as missed"
+    )
+
+
+def test_unreadable_images_have_the_names_that_readers_give(tmp_path):
+    for folder in ("cats", "dogs"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "001.png").write_bytes(b"")
+    dataset = open_data(str(tmp_path), None, None, strict=False)
+    assert sorted(_unreadable([], [], dataset.problems)) == ["cats/001", "dogs/001"]
 
 
 def test_what_score_auto_cannot_decide_is_said(model, place, tmp_path, capsys, monkeypatch):

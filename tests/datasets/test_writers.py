@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,6 +77,16 @@ def test_everything_comes_back(tmp_path, write):
     assert dict(again.splits) == dict(dataset.splits)
     write(again, tmp_path / "again")
     assert_same(again, open_dataset(tmp_path / "again", strict=True), metadata=write is write_voc)
+
+
+@pytest.mark.parametrize("write", [write_coco, write_voc])
+def test_an_image_that_cannot_be_read_keeps_its_name(tmp_path, write):
+    write(made_dataset(), tmp_path / "copy")
+    whole = open_dataset(tmp_path / "copy")
+    for record in whole:
+        Path(record.path).write_bytes(b"")
+    found = [(one.path, one.image_id) for one in open_dataset(tmp_path / "copy").problems if one.kind == "image"]
+    assert sorted(found) == sorted((record.path, record.image_id) for record in whole)
 
 
 def test_pycocotools_reads_what_is_written(tmp_path):

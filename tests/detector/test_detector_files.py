@@ -13,6 +13,7 @@ from eesvm import ExemplarDetector, InputError
 from eesvm.cli import main
 from eesvm.detector.files import class_folder
 from eesvm.detector.options import CALIBRATORS
+from eesvm.detector.training_run import TrainingRun
 from eesvm.structures import ExemplarAnnotation, Part
 from eesvm.transfer.annotations import load_annotations, plain_json, save_annotations
 from helpers.detector_scenes import detections, quick_options, same_detections, scenes, trained
@@ -431,6 +432,50 @@ def test_other_images_and_annotations_are_noticed(tmp_path):
     fewer = trained(quick_options(), replace(dataset, images=dataset[1:]), folder=folder, overwrite=True)
     assert fewer.replaced_ == ["it was of other images (scenes)"]
     assert "descriptor" in parts(fewer)
+
+
+def begin(folder, monkeypatch, options, dataset, **arguments):
+    """Begin a training that is interrupted before its first class; what it replaces."""
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingRun, "_train_classes", interrupt)
+        run = TrainingRun(dataset, options, ["three"], ["joint"], folder=folder, **arguments)
+        with pytest.raises(KeyboardInterrupt):
+            run.train()
+    return run.replaced
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
+
+
+def test_a_resumed_change_still_says_what_it_replaces(tmp_path, monkeypatch):
+    folder, dataset = tmp_path / "model", scenes("train", 4)
+    trained(quick_options(), dataset, folder=folder, classes=["three"], calibrators=["joint"])
+    other = quick_options(detection__nms=0.45)
+    moved = replace(dataset, images=(replace(dataset[0], instances=dataset[0].instances[1:]), *dataset[1:]))
+    fewer = replace(dataset, images=dataset[1:])
+    nms = f"detection.nms is 0.45, not {quick_options().detection.nms}"
+    for _ in range(2):
+        assert begin(folder, monkeypatch, other, dataset) == [nms]
+    for _ in range(2):
+        assert begin(folder, monkeypatch, other, moved) == ["the annotations have changed", nms]
+    for _ in range(2):
+        found = begin(folder, monkeypatch, other, fewer, overwrite=True)
+        assert found == ["it was of other images (scenes)", nms]
+    assert begin(folder, monkeypatch, quick_options(), dataset, overwrite=True) == []
+
+
+def test_damaged_notes_on_a_finished_model_are_passed_over(tmp_path, monkeypatch):
+    folder, dataset = tmp_path / "model", scenes("train", 4)
+    trained(quick_options(), dataset, folder=folder, classes=["three"], calibrators=["joint"])
+    notes, card = (json.loads((folder / name).read_text()) for name in ("run.json", "model.json"))
+    notes["inputs"]["images"] = None
+    (folder / "run.json").write_text(json.dumps(notes))
+    assert begin(folder, monkeypatch, quick_options(), dataset) == []
+    for classes in ([{}], ["three"], [{"folder": [], "name": 3}]):
+        (folder / "model.json").write_text(json.dumps(card | {"classes": classes}))
+        with pytest.raises(InputError, match="a model with the class three, which this training leaves out"):
+            trained(quick_options(), dataset, folder=folder, classes=["eight"])
 
 
 def test_scores_of_finished_classes_are_left_to_the_folder(tmp_path):

@@ -17,7 +17,7 @@ from eesvm import (
     metrics,
 )
 from eesvm.experiments.tables import windows as window_tables
-from eesvm.experiments.tables.verdicts import _draws, verdicts
+from eesvm.experiments.tables.verdicts import _counted, _draws, _signed, verdicts
 from eesvm.experiments.tables.windows import (
     ACROSS_IMAGES,
     OWN_IMAGE,
@@ -262,21 +262,27 @@ def comparison_of(scores, is_positive, is_accepted):
     return WindowComparison("own image allowed", recall, tuple(rows), None, scores)
 
 
+@pytest.mark.parametrize(
+    ("winner", "name"),
+    [(Method.JOINT, "the joint thresholds"), (Method.JOINT_SIGMOID, "joint thresholds with sigmoids")],
+)
 @pytest.mark.parametrize(("better", "words"), [(1, "does not have"), (-1, "has")])
-def test_which_calibration_is_best_is_said_with_its_interval(better, words):
+def test_which_calibration_is_best_is_said_with_its_interval(better, words, winner, name):
     random = np.random.default_rng(0)
     is_positive = np.arange(60) < 20
     good, poor = is_positive + random.normal(0, 0.3, 60), is_positive + random.normal(0, 1.0, 60)
     joint, other = (poor, good) if better == 1 else (good, poor)
-    is_accepted = joint > np.sort(joint[is_positive])[4]
-    scores = {Method.NO_CALIBRATION: other, Method.JOINT: joint, Method.JOINT_SIGMOID: -joint}
+    thresholded = joint if winner == Method.JOINT else -joint
+    is_accepted = thresholded > np.sort(thresholded[is_positive])[4]
+    scores = {Method.NO_CALIBRATION: other, Method.JOINT: thresholded, Method.JOINT_SIGMOID: -thresholded}
     comparison = comparison_of(scores, is_positive, is_accepted)
     first, second = verdicts(comparison, is_positive, is_accepted)
     counts = {row.method: row.false_positives for row in comparison.rows}
     best = min(Method.JOINT, Method.JOINT_SIGMOID, key=lambda name: counts[name])
     assert f"Joint calibration {words} the fewest false positives here: " in first
     assert f"scores as they are ({counts[Method.NO_CALIBRATION]})" in first
-    assert f"the joint thresholds ({counts[best]})" in first
+    assert best == winner
+    assert f"{name} ({counts[best]})" in first
     more = abs(counts[Method.NO_CALIBRATION] - counts[best])
     drawn = []
     for weights in _draws(is_positive, None, 0):
@@ -284,9 +290,17 @@ def test_which_calibration_is_best_is_said_with_its_interval(better, words):
         own = comparison_of({name: each[rows] for name, each in scores.items()}, is_positive[rows], is_accepted[rows])
         drawn.append(better * (own[best].false_positives - own[Method.NO_CALIBRATION].false_positives))
     low, high = np.quantile(drawn, [0.025, 0.975])
+    low, high = round(low), round(high)
     chance = ", so it may be chance" if low <= 0 else ""
-    assert first.endswith(f"has {more} more (95 % interval {low:,.0f} to {high:,.0f}{chance}).".replace("-", "−"))
+    assert first.endswith(f"has {more} more (95 % interval {low:,} to {high:,}{chance}).".replace("-", "−"))
     assert second.startswith("Highest average precision here: ")
+
+
+def test_bounds_are_judged_as_they_are_shown():
+    assert [_signed(value) for value in (-1200.4, -0.3, 0.3, 1.0)] == ["−1,200", "0", "0", "1"]
+    joint, best = WindowRow(Method.JOINT, 1.0, 2, None), WindowRow(Method.SIGMOID, 1.0, 3, None)
+    assert _counted(joint, best, np.full(9, 0.3)).endswith("(95 % interval 0 to 0, so it may be chance).")
+    assert _counted(joint, best, np.full(9, 0.7)).endswith("(95 % interval 1 to 1).")
 
 
 def test_rows_of_a_group_are_drawn_together():

@@ -8,6 +8,8 @@ with --frontier what other recall floors would cost.
 from __future__ import annotations
 
 import argparse
+import csv
+import sys
 import time
 from pathlib import Path
 
@@ -94,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
                 write_comparison(folder, comparison)
             names = sorted(entry.name for entry in folder.iterdir())
     except (OSError, InputError) as error:  # a full disk, or a folder that somebody has made meanwhile
-        _rescue(table, calibrator, arguments, error, screen)
+        _rescue(table, calibrator, arguments, error)
         raise
     for note in table.notes:
         screen.note(note)
@@ -123,22 +125,20 @@ def _note_target(table: ScoreTable, held_out: HeldOut, arguments: argparse.Names
         return
     text = f"the recall of {percent(target)} that is asked for is not reached on held-out rows"
     if table.groups is not None and table.exemplar_groups is not None and not arguments.across_groups:
-        text += ", where no detector covers rows of its own group: --across-groups chooses thresholds so, too"
+        text += ", where no detector covers rows of its own group: use --across-groups to fit thresholds the same way"
     screen.note(text)
 
 
-def _rescue(
-    table: ScoreTable, calibrator: JointCalibrator, arguments: argparse.Namespace, error: Exception, screen: Screen
-) -> None:
-    """Save what a long search has found where not all of it can be written: the smallest file, else lines of text."""
+def _rescue(table: ScoreTable, calibrator: JointCalibrator, arguments: argparse.Namespace, error: Exception) -> None:
+    """Save what a long search has found where not all of it can be written: the smallest file, else lines of CSV."""
     if isinstance(error, OSError) and _is_saved(calibrator, arguments):
         raise InputError(
             f"{arguments.output}: {error.strerror or error}: calibration.json is saved, with which `eesvm apply` "
             "works, and nothing else"
         ) from None
-    screen.say("the thresholds, which cannot be written:")
-    for name, threshold in zip(table.names, calibrator.thresholds_.tolist(), strict=True):
-        screen.say(f"{name},{threshold!r}")
+    sys.stderr.write("the thresholds, which cannot be written:\n")  # whatever --quiet says: they are lost otherwise
+    rows = zip(table.names, calibrator.thresholds_.tolist(), strict=True)
+    csv.writer(sys.stderr, lineterminator="\n").writerows(rows)
 
 
 def _is_saved(calibrator: JointCalibrator, arguments: argparse.Namespace) -> bool:

@@ -92,11 +92,8 @@ def run(arguments: argparse.Namespace) -> int:
         kept = f"the {most:,} best detections of an image are kept, however low they score"
         screen.note(f"{kept}: --score auto keeps those worth a look")
     report_problems(problems, screen)
-    if unreadable and SEARCH_NAME not in {Path(name).name for name in files}:
-        screen.note(
-            f"{arguments.output} has no place for {counted(len(unreadable), 'image')} that could not be read: "
-            f"`eesvm evaluate` counts their objects as missed, apart where OUT is a folder, which has {SEARCH_NAME}"
-        )
+    if unreadable and Path(arguments.output).suffix.lower() in (".csv", ".json"):
+        screen.note(_not_listed(arguments.output, len(unreadable)))
     screen.say(f"\nwritten to {', '.join(files)}")
     if arguments.profile:
         report_profile(detector.seconds_, total, screen)
@@ -226,8 +223,21 @@ def _unreadable(
         if record.image_id not in seen
     }
     opened = {record.path for record in records}
-    unopened = {Path(one.path).stem: one.reason for one in problems if one.kind == "image" and one.path not in opened}
+    unopened = {
+        one.image_id or Path(one.path).stem: one.reason
+        for one in problems
+        if one.kind == "image" and one.path not in opened
+    }
     return left | {name: why for name, why in unopened.items() if name not in seen and name not in left}
+
+
+def _not_listed(output: str, n: int) -> str:
+    """What becomes of images that could not be read where the output is one file."""
+    whose = "its" if n == 1 else "their"
+    return (
+        f"{output} does not list the {counted(n, 'image')} that could not be read; {whose} objects count as missed in "
+        "`eesvm evaluate`: write to a folder to have them counted apart"
+    )
 
 
 def _write(

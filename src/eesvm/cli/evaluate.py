@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -141,18 +141,27 @@ def _print(truth: Dataset, reports: list[DetectionReport], errors: ErrorBreakdow
         screen.note(f"the annotations have {n:,} problem{'s' * (n > 1)}: see `eesvm data info`")
 
 
+def _splits(truth: Dataset) -> dict[str, set[str]]:
+    """Not the halves "test=1" and "test=-1" of a list of one class: what they hold was chosen by what it shows."""
+    return {name: set(ids) for name, ids in truth.splits.items() if "=" not in name}
+
+
+def _home(truth: Dataset, ids: Set[str]) -> str | None:
+    """The smallest split that has all of these images, but not all of the dataset; of equal ones the shortest name."""
+    known, splits = {record.image_id for record in truth}, _splits(truth)
+    homes = [name for name, own in splits.items() if ids <= own and not known <= own]
+    return min(homes, key=lambda name: (len(splits[name]), len(name), name), default=None)
+
+
 def _note_empty_images(truth: Dataset, detections: list[Detections], screen: Screen) -> bool:
     """Without --split every object of the other splits counts as missed: say so, and whether it was."""
     known = {record.image_id for record in truth}
     seen = {found.image_id for found in detections if len(found)}
-    # Not the halves "test=1" and "test=-1" of a list of one class: what they hold was chosen by what it shows.
-    splits = {name: known.intersection(ids) for name, ids in truth.splits.items() if "=" not in name}
-    homes = [name for name, ids in splits.items() if seen and seen <= ids < known]
-    if not homes and (not splits or 2 * len(seen) > len(known)):
+    home = _home(truth, seen) if seen else None
+    if home is None and (not _splits(truth) or 2 * len(seen) > len(known)):
         return False
     text = f"{len(known - seen):,} of {len(known):,} images have no detections, and their objects count as missed"
-    if homes:
-        home = min(homes, key=lambda name: (len(splits[name]), len(name), name))
+    if home is not None:
         text += f": all detections are in the split {home}; if only that was searched, add --split {home}"
     else:
         text += ": if only one split was searched, choose it by --split"
@@ -188,10 +197,8 @@ class _Unseen(NamedTuple):
         unread = [record for record in truth if record.image_id in search.unreadable]
         given = search.searched | search.unreadable
         others = [record for record in truth if record.image_id not in given]
-        known = {record.image_id for record in truth}
-        homes = [name for name, ids in truth.splits.items() if "=" not in name and given <= set(ids) < known]
-        home = min(homes, key=lambda name: (len(truth.splits[name]), name), default=None)
-        return cls(len(unread), _n_judged(unread, classes), len(others), _n_judged(others, classes), home)
+        n_unread, n_others = _n_judged(unread, classes), _n_judged(others, classes)
+        return cls(len(unread), n_unread, len(others), n_others, _home(truth, given))
 
     def notes(self, n_images: int) -> list[str]:
         """In words; nothing where no object is concerned."""

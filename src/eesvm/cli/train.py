@@ -1,7 +1,7 @@
 """`eesvm train`: a detector from annotated images.
 
 In: a dataset and options. Out: a model folder, which `eesvm detect` uses. An interrupted run is
-resumed; started again after it has finished, it redoes what other options ask for, or nothing. A model of other images
+resumed; started again after it has finished, it redoes what changed options affect, or nothing. A model of other images
 is replaced only with --overwrite.
 """
 

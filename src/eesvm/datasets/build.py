@@ -64,14 +64,18 @@ class Builder:
     problems: list[Problem] = field(default_factory=list)
     records: dict[str, ImageRecord] = field(default_factory=dict)
 
-    def problem(self, path: Path | str, reason: str, kind: str, line: int | None = None) -> None:
+    def problem(
+        self, path: Path | str, reason: str, kind: str, line: int | None = None, image_id: str | None = None
+    ) -> None:
         """Note that something is wrong with a file; an error in a strict run."""
-        problem = Problem(_printable(str(path)), _printable(reason), line, kind)
+        problem = Problem(_printable(str(path)), _printable(reason), line, kind, image_id)
         if self.options.strict:
             raise InputError(str(problem))
         self.problems.append(problem)
 
-    def picture(self, path: Path, stated: tuple[int, int] | None = None, source: Path | None = None) -> Picture | None:
+    def picture(
+        self, path: Path, image_id: str, stated: tuple[int, int] | None = None, source: Path | None = None
+    ) -> Picture | None:
         """The image `path`, whose annotation in `source` says it has the size `stated`; None if it cannot be read."""
         if self.options.check == "none" and stated is not None and min(stated) > 0:
             return Picture(path, *stated, partial(_read_stated, str(path), width=stated[0], height=stated[1]))
@@ -86,7 +90,7 @@ class Builder:
             if self.options.check == "full":
                 read()
         except ImageError as error:
-            self.problem(path, f"{_without_name(error, path)}; the image is left out", "image")
+            self.problem(path, f"{_without_name(error, path)}; the image is left out", "image", image_id=image_id)
             return None
         if stated is not None and stated != (width, height):
             said = f"says that the image has {stated[0]} x {stated[1]} pixels, but it has {width} x {height}"

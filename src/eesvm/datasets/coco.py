@@ -161,10 +161,10 @@ class _File:
             return
         width, height = entry.get("width"), entry.get("height")
         stated = (width, height) if type(width) is int and type(height) is int else None
-        picture = self.builder.picture(path, stated, self.path)
+        own = entry.get("eesvm_id")
+        name = own if isinstance(own, str) else str(key)
+        picture = self.builder.picture(path, self.ids.get(name, name), stated, self.path)
         if picture is not None:
-            own = entry.get("eesvm_id")
-            name = own if isinstance(own, str) else str(key)
             if name not in self.ids:  # else it is there twice in one file, which the builder will say
                 self.ids[name] = self.given.give(name, path, _split_name(self.path) or self.path.stem)
             self.pictures[key] = (self.ids[name], picture)

@@ -28,7 +28,7 @@ def read_folder(root: Path, options: Options) -> Dataset:
     for name, image_id in ids.items():
         if chosen is not None and image_id not in chosen:
             continue
-        picture = builder.picture(base / name)
+        picture = builder.picture(base / name, image_id)
         if picture is not None:
             builder.add(image_id, picture, (), {"is_annotated": False, **_label(name, prefix)})
     return builder.dataset(root.resolve().name, splits)

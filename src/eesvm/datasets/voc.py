@@ -142,9 +142,10 @@ def _add_annotation(
 
 def _add_unread(layout: Layout, image: str, builder: Builder) -> None:
     """Keep the image of an annotation that cannot be read: one may want to search it, though not to learn from it."""
-    picture = builder.picture(layout.image_root / image)
+    image_id = layout.image_id(image)
+    picture = builder.picture(layout.image_root / image, image_id)
     if picture is not None:
-        builder.add(layout.image_id(image), picture, (), {"is_annotated": False, "has_annotation": True})
+        builder.add(image_id, picture, (), {"is_annotated": False, "has_annotation": True})
 
 
 def _devkit(base: Path, files: list[str]) -> Layout:
@@ -246,10 +247,10 @@ def _named(layout: Layout, annotation: str, name: str) -> list[str]:
 
 
 def _add_annotated(layout: Layout, image: str, source: Path, root: Node, builder: Builder) -> None:
-    picture = builder.picture(layout.image_root / image, stated_size(root), source)
+    image_id = layout.image_id(image)
+    picture = builder.picture(layout.image_root / image, image_id, stated_size(root), source)
     if picture is None:
         return
-    image_id = layout.image_id(image)
     mask = _mask_file(layout, image_id, picture, builder)
     instances = (
         _instance(layout, node, index, image_id, picture, mask, source, builder)
@@ -267,7 +268,7 @@ def _add_bare(layout: Layout, image: str, builder: Builder) -> None:
     asked = builder.options.unlabelled
     if layout.needs_annotations and asked is None:
         builder.problem(path, "there is no annotation for this image: nothing is learnt from it", "missing annotation")
-    picture = builder.picture(path)
+    picture = builder.picture(path, image_id)
     if picture is not None:
         is_kept = not layout.needs_annotations if asked is None else asked == "keep"
         builder.add(image_id, picture, (), without_annotation(is_kept))

@@ -173,7 +173,7 @@ def _label_file(image: str, labels: set[str]) -> str | None:
 def _add(
     base: Path, image: str, image_id: str, label: str | None, bare: dict[str, bool], config: Config, builder: Builder
 ) -> None:
-    picture = builder.picture(base / image)
+    picture = builder.picture(base / image, image_id)
     if picture is None:
         return
     instances: list[Instance] = []

@@ -7,7 +7,7 @@ and a folder with a model that this run would replace by another are refused her
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -86,8 +86,8 @@ class TrainingInputs:
         The same images with other annotations or options are no reason: what depends on these is made anew.
         """
         what = "a model" if (folder.root / CARD_NAME).exists() else "an unfinished training"
-        before, now = folder.inputs.get("images"), self.fingerprint.images
-        if isinstance(before, dict) and before and set(before.values()) != set(now.values()):
+        before, now = _images(folder), self.fingerprint.images
+        if before and set(before.values()) != set(now.values()):
             n_shared = len([one for one in before.values() if one in set(now.values())])
             shared = f": {n_shared:,} of its {len(before):,} images are among these {len(now):,}" if n_shared else ""
             raise InputError(
@@ -106,12 +106,12 @@ class TrainingInputs:
         if not (folder.root / CARD_NAME).exists():
             return []
         found = []
-        before, now = folder.inputs, self.fingerprint
-        if set(before.get("images", {}).values()) != set(now.images.values()):
+        before, old = _finished(folder)
+        if self._is_of_other_images(folder, before):
             found.append(f"it was of other images ({before.get('name')})")
-        elif before.get("annotations_digest") != now.annotations:
+        elif before.get("annotations_digest") != self.fingerprint.annotations:
             found.append("the annotations have changed")
-        old, new = dotted(dict(folder.options)), options.flat()
+        new = options.flat()
         found += [
             f"{name} is {_shown(value)}, not {_shown(old[name])}"
             for name, value in new.items()
@@ -122,6 +122,13 @@ class TrainingInputs:
         if removed:
             found.append(f"calibrated without {enumeration(removed)}")
         return found
+
+    def _is_of_other_images(self, folder: RunFolder, before: Mapping[str, Any]) -> bool:
+        """Whether the finished model is: by image, unless the folder has noted only those of a run begun since."""
+        begun, code = _images(folder), before.get("images_digest")
+        if begun and code in (None, folder.inputs.get("images_digest")):
+            return set(begun.values()) != set(self.fingerprint.images.values())
+        return code != self.fingerprint.images_digest()
 
     def noted(self) -> dict[str, Any]:
         """For `run.json`: what the run is made from, image by image."""
@@ -137,13 +144,30 @@ class TrainingInputs:
         return None if progress is None else lambda done, total: progress(stage, done, total)
 
 
+def _images(folder: RunFolder) -> dict[str, str]:
+    """Hashes of the images of the run that was begun last; empty where these are unknown."""
+    found = folder.inputs.get("images")
+    return {name: one for name, one in found.items() if isinstance(one, str)} if isinstance(found, dict) else {}
+
+
+def _finished(folder: RunFolder) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    """What the finished model is made from, and its options; a run begun since may be of others."""
+    card: dict[str, Any] = {}
+    with suppress(InputError):  # without a card that can be read only the last run is known
+        card = read_card(folder.root)
+    options = dotted(folder.options) | dotted(card.get("options", {}))
+    return {**folder.inputs, **card.get("inputs", {})}, options
+
+
 def _lost_classes(folder: RunFolder, classes: Iterable[str]) -> list[str]:
     """Names of the classes whose exemplars are in the folder and that this run would not train."""
     kept = {f"classes/{class_folder(name)}" for name in classes}
     lost = {part.rpartition(": ")[0] for part in folder.parts if part.endswith(": training")} - kept
     names: dict[str, str] = {}
     with suppress(InputError):  # without a card that can be read classes are called as their folders are
-        names = {entry["folder"]: entry["name"] for entry in read_card(folder.root)["classes"]}
+        entries = [entry for entry in read_card(folder.root)["classes"] if isinstance(entry, dict)]
+        pairs = [(entry.get("folder"), entry.get("name")) for entry in entries]
+        names = {place: name for place, name in pairs if isinstance(place, str) and isinstance(name, str)}
     return sorted(names.get(one, one.removeprefix("classes/")) for one in lost)
 
 

@@ -60,7 +60,7 @@ def read_search(detections: PathLike) -> Search | None:
         with open(path, encoding="utf-8", newline="") as handle:
             header, *rows = csv.reader(handle, strict=True)
     except (OSError, ValueError, csv.Error):
-        return None  # somebody else's file, which is not ours to complain about
+        return None  # not written by eesvm: ignored
     if tuple(header) != _COLUMNS or any(len(row) != len(header) for row in rows):
         return None
     found = {status: frozenset(row[0] for row in rows if row[1] == status) for status in (_SEARCHED, _UNREADABLE)}

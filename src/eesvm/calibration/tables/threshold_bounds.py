@@ -1,6 +1,6 @@
 """Bounds on thresholds in a text file: a line for each detector that has any.
 
-In: a .csv with the columns detector (or detector, as in thresholds.csv), lower and upper, and the names of the
+In: a .csv with the columns detector (or exemplar, as in thresholds.csv), lower and upper, and the names of the
 detectors of a score table. Out: two arrays with an entry per detector, -inf and +inf where the file sets no bound.
 A line that cannot be meant ends in an `InputError` that names it.
 """

@@ -25,8 +25,8 @@ then from the command line. --set takes any option by its dotted name: --set det
 --calibrator takes names joined by commas, or all: {", ".join(CALIBRATORS)}. The first is what
 `detect` uses unless told otherwise; any other can also be fitted later, from the scores in the model folder.
 
-MODEL may hold an earlier training of the same images: an interrupted one is resumed, and of a finished one what other
-options ask for is made anew in its place. A model of other images, or with classes that are not trained now, is
+MODEL may hold an earlier training of the same images: an interrupted one is resumed, and of a finished one what
+changed options affect is recomputed in place. A model of other images, or with classes that are not trained now, is
 replaced with --overwrite alone.
 
 example:

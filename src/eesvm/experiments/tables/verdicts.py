@@ -69,7 +69,7 @@ def _counted(joint: WindowRow, best: WindowRow, differences: F64) -> str:
     if more == 0:
         return f"Joint calibration is level with the best without it by false positives here: {own}, {other}."
     low, high = np.quantile(differences if more > 0 else -differences, [0.025, 0.975])
-    between = f"95 % interval {_signed(low)} to {_signed(high)}{', so it may be chance' if low <= 0 else ''}"
+    between = f"95 % interval {_signed(low)} to {_signed(high)}{', so it may be chance' if round(low) <= 0 else ''}"
     if more > 0:
         return (
             f"Joint calibration has the fewest false positives here: {own}; the best without it, {other}, has "
@@ -98,7 +98,7 @@ def _named(row: WindowRow) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{value:,.0f}".replace("-", "−")
+    return f"{round(value) + 0:,}".replace("-", "−")
 
 
 def _differences(
