@@ -339,6 +339,22 @@ def test_a_leaf_that_takes_too_long_proves_what_is_paid(way, most, monkeypatch):
     assert checker.certified_bound(problem, certificate) < loss
 
 
+@pytest.mark.parametrize("few_words", [0, 10**9])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_checker_looks_at_hardly_more_words_than_the_search(seed, few_words, monkeypatch):
+    """Else a proof of ten minutes is not checked in an hour, or its leaves prove what is paid and it is refused."""
+    monkeypatch.setattr(core_search, "_TOLD", 0)
+    monkeypatch.setattr(core_search, "_BUDGET", 1e6)
+    monkeypatch.setattr(core_search, "_FEW_WORDS", few_words)
+    monkeypatch.setattr(hard, "_FEW_WORDS", few_words)
+    monkeypatch.setattr(hard, "_MOST_WORDS", 4e6)
+    problem = random_problem(seed, 40, 60, 2000)
+    search, _, ranked = searched(problem, Workers(1))
+    certificate = certificate_of(search, problem, ranked)
+    assert certificate.is_searched.sum() >= 10
+    assert checker.certified_bound(problem, certificate) == search.bound
+
+
 def test_weights_that_differ_are_searched_by_numpy():
     plain = random_problem(2, 4, 6, 9)
     weights = np.random.default_rng(2).integers(1, 5, 9).astype(float)

@@ -60,7 +60,7 @@ from eesvm.calibration.proofs.owners import counted_weight, least_owned
 from eesvm.calibration.proofs.walk import Paid, ProofTree, Root, Shares, Values
 from eesvm.calibration.units import common_unit, quantum_of
 
-_MANY_OWNED = 200  # leaves that a positive owns: from then on they are counted by bits
+_MANY_OWNED = 40  # leaves that a positive owns: from then on they are counted by bits
 EXACT = 2.0**53  # whole numbers below it, and sums of them below it, are exact in float64
 
 

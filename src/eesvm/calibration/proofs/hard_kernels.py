@@ -81,7 +81,7 @@ def _choose(hard: Any, known: Any, depth: Any, left: Any, worth: Any, seen: Any,
     seen[:] = False
     most = _CANDIDATES if len(hard.both) == 0 else _FEWER
     best, n_best, best_total, n_seen, work = -1, 0, np.inf, 0, 0
-    while n_seen < most:
+    while n_seen < most or depth == 0:  # all are weighed first: what they cost is compared further down
         p = -1
         for q in range(len(seen)):
             if seen[q] or known.is_covered[depth, q]:
