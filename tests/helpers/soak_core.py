@@ -57,7 +57,10 @@ def _problem(random):
 def _limits(random):
     return {
         "_BUDGET": float(random.choice([0.0, 40.0, 1000.0, 2e8])),
+        "_TIMES_THE_FIRST": int(random.choice([0, 4])),
+        "_LITTLE": float(random.choice([0.0, 0.05, 1.0])),
         "_STORY": int(random.choice([40, 200, 60_000])),
+        "_SHORT": int(random.choice([0, 5, 200])),
         "_TOLD": int(random.choice([0, 10, 4_000_000])),
         "_BATCH": int(random.choice([1, 3, 16])),
         "_NEARER": float(random.choice([0.1, 0.25, 1.0])),

@@ -42,6 +42,9 @@ Core = namedtuple("Core", "bits reach pair common")
 # `cost` or more. `order` has the positives that are most likely to close a node first.
 # (D, W) (D, E) (D, K) (D, K) (D, K) (D, K, E) (D, K, E) (D, K) (D,)
 Frames = namedtuple("Frames", "free highest is_covered rating n_alive alive cost order paid")
+# The way down to where a search ended: the positive of each node, -1 where none is chosen yet, its exemplars that are
+# affordable, the place of the one after the current one, and the events and nodes before it. (D,) (D, E) (D,) (D,) (D,)
+Path = namedtuple("Path", "positive child next events nodes")
 
 
 @intrinsic
@@ -276,48 +279,40 @@ def _enter_root(core: Any, frames: Any, lowest: Any, highest: Any) -> None:
 
 @kernel()
 def search(
-    core: Any, frames: Any, lowest: Any, highest: Any, target: Any, worth: Any, budget: Any, story: Any, first: Any
+    core: Any, frames: Any, path: Any, lowest: Any, highest: Any, target: Any, worth: Any, budget: Any, story: Any
 ) -> Any:
     """Show that no levels in a box cover the core for less than `target`: (outcome, depth, nodes, events, words).
 
     The first frame holds the free bits and what is paid; worth[c] (target,) is exp(-scale * c). `story` (n,) tells what
-    was done, as `unfold` reads it. The
-    search ends early where it has looked at more than `budget` words or the story is full, and where the core is
-    covered for less: frame `depth` has the bits then. `first` (E + 1,) receives the exemplars of the positive that was
-    chosen first, -1 after the last, and behind them the positive itself.
+    was done, as `unfold` reads it. The search ends early where it has looked at more than `budget` words or the story is
+    full, and where the core is covered for less: frame `depth` has the bits then. `path` says how far it came.
     """
     n_exemplars = len(lowest)
-    most = len(frames.paid)
-    child, costs = np.empty((most, n_exemplars), dtype=np.int32), np.empty((most, n_exemplars), dtype=np.int64)
+    costs = np.empty(path.child.shape, dtype=np.int64)
     cost, seen = np.zeros(n_exemplars, dtype=np.int64), np.zeros(len(core.reach), dtype=np.bool_)
-    positive, n_children = np.zeros(most, dtype=np.int64), np.zeros(most, dtype=np.int64)
-    next_child = np.zeros(most, dtype=np.int64)
+    n_children = np.zeros(len(frames.paid), dtype=np.int64)
     _enter_root(core, frames, lowest, highest)
     depth, n_nodes, n_events, work, is_new = 0, 0, 0, 0, True
     while depth >= 0:
         if is_new:
-            n_nodes += 1
+            path.positive[depth], path.events[depth], path.nodes[depth] = -1, n_events, n_nodes
             if work > budget or n_events + depth + 2 > len(story):  # every node above may end without another look
                 return OUT_OF_BUDGET, depth, n_nodes, n_events, work
+            n_nodes += 1
             p, n, done = _choose(core, frames, depth, target, worth, seen, cost, costs[depth])
             work += done + n_exemplars
             if p < 0:
                 return COVERED, depth, n_nodes, n_events, work
-            positive[depth], n_children[depth], next_child[depth] = p, n, 0
+            path.positive[depth], n_children[depth], path.next[depth] = p, n, 0
             for k in range(n):
-                child[depth, k] = frames.alive[depth, p, k]
-            _sort_children(child[depth], costs[depth], n)
+                path.child[depth, k] = frames.alive[depth, p, k]
+            _sort_children(path.child[depth], costs[depth], n)
             if len(core.common) > 0:
                 _sort_positives(frames, depth)
-            if depth == 0:
-                first[:] = -1
-                for k in range(n):
-                    first[k] = child[0, k]
-                first[n_exemplars] = p
             is_new = False
-        p, k = positive[depth], next_child[depth]
+        p, k = path.positive[depth], path.next[depth]
         if k > 0:
-            j = child[depth, k - 1]
+            j = path.child[depth, k - 1]
             frames.highest[depth, j] = min(frames.highest[depth, j], core.reach[p, j] - 1)
         if k == n_children[depth]:
             story[n_events] = p << 16
@@ -325,8 +320,8 @@ def search(
             continue
         if n_events + depth + 4 > len(story):  # a node below may be closed without being entered
             return OUT_OF_BUDGET, depth, n_nodes, n_events, work
-        j = child[depth, k]
-        next_child[depth] = k + 1
+        j = path.child[depth, k]
+        path.next[depth] = k + 1
         story[n_events] = (p << 16) + j + 1
         n_events += 1
         q, done = _go_down(core, frames, depth, p, j, costs[depth, k], target, worth)
@@ -338,6 +333,27 @@ def search(
         copy_into(frames.order[depth + 1], frames.order[depth])
         depth, is_new = depth + 1, True
     return FINISHED, depth, n_nodes, n_events, work
+
+
+@kernel()
+def shorten(story: Any, most: Any) -> Any:
+    """Leave out what is below an exemplar where that is finished and takes more than `most` events: how many are left."""
+    first, began = np.empty(len(story), dtype=np.int64), np.empty(len(story), dtype=np.int64)
+    n, n_open = 0, 0
+    for k in range(len(story)):
+        event = story[k]
+        story[n] = event
+        n += 1
+        if event & 0xFFFF != 0 and event != UNTOLD:
+            first[n_open], began[n_open] = n, k + 1
+            n_open += 1
+        elif n_open > 0:  # all below the last exemplar that is open is told
+            n_open -= 1
+            if k + 1 - began[n_open] > most:
+                n = first[n_open]
+                story[n] = UNTOLD
+                n += 1
+    return n
 
 
 @kernel()

@@ -36,8 +36,11 @@ _IN_TIME = 0.4  # of the seconds left for a target: when only so many are left, 
 _FOR_TARGET = 0.5  # of the seconds left: what the next target may take, by what the last two took
 _AT_ONCE = 0.004  # of the loss: what is left to the last target
 _GROWTH = 17.0  # nodes below grow by a factor e for every 1/17 of the target that is left to spend
-_BUDGET = 2e8  # words looked at in a part before it is split
-_STORY = 60_000  # events of a part
+_BUDGET = 5e8  # words looked at in a part before what is left of it becomes parts of their own
+_TIMES_THE_FIRST = 4  # words that its first node looks at, at most: as many in any case
+_LITTLE = 0.05  # of the nodes of such a part: the deepest node that has no more below it is searched again
+_STORY = 200_000  # events of a part
+_SHORT = 200  # events that are told in any case: a checker would not be faster without them
 _BATCH = 16  # parts that are searched side by side, whatever the number of threads
 _FIRST_ROOM, _MOST_BYTES = 32, 2**30  # positives of the core at first, and memory of their bits at most
 _MOST_COMMON = 2**28  # bytes of numbers of common negatives
@@ -52,14 +55,12 @@ Story = NDArray[np.uint32]
 
 @dataclass(eq=False)
 class Part:
-    """A box of levels to search, with the story that proves the target for it, or with parts of its own."""
+    """A box of levels to search, with the story that proves the target for it."""
 
     lowest: Levels
     highest: Levels
-    story: Story | None = None  # of a finished search
-    positive: int = -1  # of the core, by whose exemplars it was split
-    exemplars: tuple[int, ...] = ()
-    parts: list[Part] = field(default_factory=list)  # one for each exemplar
+    story: Story | None = None  # all of it, or as far as the search came
+    parts: list[Part] = field(default_factory=list)  # whose stories follow, one after the other
 
 
 class CoreSearch:
@@ -257,13 +258,46 @@ class CoreSearch:
         )
         frames.free[0], frames.paid[0] = self._free(part.lowest)
         if frames.paid[0] >= self.target:  # what is paid is proof enough, whoever owns the leaf
-            return _Outcome(kernels.FINISHED, 1, 0, np.zeros(1, dtype=np.uint32), np.empty(0, dtype=np.int32), None)
-        story, first = np.empty(_STORY, dtype=np.uint32), np.empty(n_exemplars + 1, dtype=np.int32)
+            return _Outcome(kernels.FINISHED, 1, 0, np.zeros(1, dtype=np.uint32))
+        path = kernels.Path(
+            np.empty(depths, dtype=np.int64),
+            np.empty((depths, n_exemplars), dtype=np.int32),
+            *(np.zeros(depths, dtype=np.int64) for _ in range(3)),
+        )
+        story = np.empty(_STORY, dtype=np.uint32)
         worth = np.exp(-_GROWTH / self.target * np.arange(self.target))
-        found = kernels.search(core, frames, part.lowest, part.highest, self.target, worth, _BUDGET, story, first)
+        budget = max(_BUDGET, _TIMES_THE_FIRST * float(n_core * n_exemplars * self.n_words))
+        found = kernels.search(core, frames, path, part.lowest, part.highest, self.target, worth, budget, story)
         outcome, depth, n_nodes, n_events, work = (int(number) for number in found)
-        free = frames.free[depth].copy() if outcome == kernels.COVERED else None
-        return _Outcome(outcome, n_nodes, work, story[:n_events].copy(), first, free)
+        if outcome == kernels.COVERED:
+            return _Outcome(outcome, n_nodes, work, free=frames.free[depth].copy())
+        if outcome == kernels.FINISHED:
+            return _Outcome(outcome, n_nodes, work, story[:n_events].copy())
+        n_events, parts = self._rest(part, path, frames.highest, depth, n_nodes, n_events)
+        return _Outcome(outcome, n_nodes, work, story[:n_events].copy(), parts)
+
+    def _rest(
+        self, part: Part, path: kernels.Path, highest: NDArray[np.int32], depth: int, n_nodes: int, n_events: int
+    ) -> tuple[int, list[Part]]:
+        """(events that remain told, what is not searched yet), where a search of `part` came as far as `path`.
+
+        Of every node on the path that is what its exemplars leave that were not tried, the deepest node first. A
+        node below which little was done is searched again.
+        """
+        begun_late = np.flatnonzero(n_nodes - path.nodes[1 : depth + 1] <= _LITTLE * n_nodes)
+        last = 1 + int(begun_late[0]) if len(begun_late) else depth
+        parts, lowest = [], part.lowest
+        for above in range(last):
+            exemplar = int(path.child[above, path.next[above] - 1])
+            level = self.reach[path.positive[above], exemplar]
+            without = highest[above].copy()
+            without[exemplar] = min(without[exemplar], level - 1)
+            parts.append(Part(lowest, without))
+            lowest = lowest.copy()
+            lowest[exemplar] = max(lowest[exemplar], level)
+        is_again = len(begun_late) > 0
+        parts.append(Part(lowest, highest[last - 1 if is_again else last].copy()))
+        return int(path.events[last]) if is_again else n_events, parts[::-1]
 
     def _free(self, lowest: Levels) -> tuple[NDArray[np.uint64], int]:
         """Bits of what the lowest levels do not accept, and how many others there are."""
@@ -283,13 +317,19 @@ class CoreSearch:
         if outcome.free is not None:
             self.pending.append(part)
             return self._extend(outcome.free)
-        if outcome.outcome == kernels.FINISHED:
-            is_told = len(outcome.story) == 1 or self.n_events + len(outcome.story) <= _TOLD
-            part.story = outcome.story if is_told else np.array([kernels.UNTOLD], dtype=np.uint32)
-            self.n_events += len(part.story)
-        else:
-            self._split(part, outcome.first)
+        part.story, part.parts = outcome.story, outcome.parts
+        if self.n_events + len(part.story) > _TOLD:
+            part.story = self._untold(part)
+        self.n_events += len(part.story)
+        self.pending += reversed(part.parts)
         return None
+
+    def _untold(self, part: Part) -> Story:
+        """What is kept of a part whose story would take too much room."""
+        assert part.story is not None
+        if part.parts:
+            return part.story[: kernels.shorten(part.story, _SHORT)].copy()
+        return part.story if len(part.story) <= _SHORT else np.array([kernels.UNTOLD], dtype=np.uint32)
 
     def _extend(self, free: NDArray[np.uint64]) -> Levels | None:
         """The core is covered for less than the target: what this does not cover joins it, or all is covered."""
@@ -304,20 +344,6 @@ class CoreSearch:
             self._add(dearest)
         return None
 
-    def _split(self, part: Part, first: NDArray[np.int32]) -> None:
-        """One part for each exemplar of the positive that was chosen first, in which those before are forbidden."""
-        part.positive = int(first[-1])
-        part.exemplars = tuple(int(j) for j in first[:-1] if j >= 0)
-        self.n_events += len(part.exemplars) + 1
-        part.parts, highest = [], part.highest
-        for j in part.exemplars:
-            lowest, level = part.lowest.copy(), self.reach[part.positive, j]
-            lowest[j] = level
-            part.parts.append(Part(lowest, highest))
-            highest = highest.copy()
-            highest[j] = min(highest[j], level - 1)
-        self.pending += reversed(part.parts)
-
 
 @dataclass(frozen=True)
 class _Outcome:
@@ -326,9 +352,9 @@ class _Outcome:
     outcome: int
     n_nodes: int
     work: int
-    story: Story
-    first: NDArray[np.int32]
-    free: NDArray[np.uint64] | None  # bits of what is not accepted where the core is covered
+    story: Story = field(default_factory=lambda: np.empty(0, dtype=np.uint32))
+    parts: list[Part] = field(default_factory=list)  # that are left to search
+    free: NDArray[np.uint64] | None = None  # bits of what is not accepted where the core is covered
 
 
 def _growth(took: list[tuple[int, float]], apart: float = 0.0) -> float | None:
@@ -347,10 +373,10 @@ def _whole(room: float) -> int:
 
 def _told(part: Part) -> Story:
     """The story of all parts together."""
-    if part.story is not None:
-        return part.story
-    told = [
-        np.append(np.uint32((part.positive << 16) + j + 1), _told(below))
-        for j, below in zip(part.exemplars, part.parts, strict=True)
-    ]
-    return np.concatenate([*told, np.array([part.positive << 16], dtype=np.uint32)]).astype(np.uint32)
+    told, waiting = [], [part]
+    while waiting:
+        part = waiting.pop()
+        assert part.story is not None
+        told.append(part.story)
+        waiting += reversed(part.parts)
+    return np.concatenate(told)
