@@ -50,6 +50,7 @@ PARTS = {
         "result",
         "ranks",
         "quanta",
+        "sharing",
         "search",
         "proofs",
         "few_detectors",

@@ -345,7 +345,7 @@ class ExactSearch:
             return False
         if not core.has_pace():
             return self.core_seconds <= _CORE_TRIAL * self.run.seconds_left()
-        seconds = core.nodes_until(self.proof.bound() + 1) * self.core_seconds / max(core.n_nodes, 1)
+        seconds = core.work_until(self.proof.bound() + 1) * self.core_seconds / max(core.work, 1.0)
         return seconds <= _CORE_CATCHES_UP * self.run.seconds_left()
 
     def _root_is_beaten(self, bound: float, by_clock: bool) -> bool:

@@ -22,9 +22,8 @@ from collections import namedtuple
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
+from eesvm._support.bits import count_both
 from eesvm._support.compile import inner, kernel
 from eesvm._support.sorting import copy_into
 
@@ -47,16 +46,6 @@ Frames = namedtuple("Frames", "free highest is_covered rating n_alive alive cost
 Path = namedtuple("Path", "positive child next events nodes")
 
 
-@intrinsic
-def _n_ones(typing_context: Any, word: Any) -> Any:
-    """How many bits of a uint64 are set."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.ctpop(arguments[0])
-
-    return types.uint64(types.uint64), generate
-
-
 @kernel()
 def fill_bits(order: Any, number: Any, reach: Any, bits: Any) -> None:
     """bits[j] (W,), all zero, get a one for each of the first reach[j] negatives of exemplar j, by their numbers."""
@@ -64,6 +53,16 @@ def fill_bits(order: Any, number: Any, reach: Any, bits: Any) -> None:
         for k in range(reach[j]):
             n = number[order[j, k]]
             bits[j, n >> 6] |= np.uint64(1) << np.uint64(n & 63)
+
+
+@kernel()
+def fill_pairs(order: Any, number: Any, reach: Any, positive: Any, exemplar: Any, bits: Any) -> None:
+    """bits[k] (W,), all zero, get a one for each negative of pair k: exemplar[k] for positive[k]."""
+    for k in range(len(positive)):
+        q, j = positive[k], exemplar[k]
+        for m in range(reach[q, j]):
+            n = number[order[j, m]]
+            bits[k, n >> 6] |= np.uint64(1) << np.uint64(n & 63)
 
 
 @kernel()
@@ -94,17 +93,8 @@ def _count(bits: Any, free: Any, stop: Any) -> Any:
     n, start = 0, 0
     while start < len(bits) and n < stop:
         end = min(start + _STRIDE, len(bits))
-        n += _count_all(bits[start:end], free[start:end])
+        n += count_both(bits[start:end], free[start:end])
         start = end
-    return n
-
-
-@inner()
-def _count_all(bits: Any, free: Any) -> Any:
-    """How many bits are free. A loop over all of an array is compiled to many words at a time, over a part is not."""
-    n: Any = np.int64(0)
-    for w in range(len(bits)):
-        n += np.int64(_n_ones(bits[w] & free[w]))  # type: ignore[call-arg]
     return n
 
 
@@ -118,7 +108,7 @@ def count_common(bits: Any, positive: Any, exemplar: Any, first: Any, last: Any,
         for a in range(max(first, start), last):
             mine = bits[positive[a], exemplar[a]]
             for b in range(start, min(start + _TILE, a + 1)):
-                n = _count_all(mine, bits[positive[b], exemplar[b]])
+                n = count_both(mine, bits[positive[b], exemplar[b]])
                 common[a, b], common[b, a] = n, n
 
 
@@ -284,8 +274,8 @@ def search(
     """Show that no levels in a box cover the core for less than `target`: (outcome, depth, nodes, events, words).
 
     The first frame holds the free bits and what is paid; worth[c] (target,) is exp(-scale * c). `story` (n,) tells what
-    was done, as `unfold` reads it. The search ends early where it has looked at more than `budget` words or the story is
-    full, and where the core is covered for less: frame `depth` has the bits then. `path` says how far it came.
+    was done, as `unfold` reads it. The search ends early where it has looked at more than `budget` words or the story
+    is full, and where the core is covered for less: frame `depth` has the bits then. `path` says how far it came.
     """
     n_exemplars = len(lowest)
     costs = np.empty(path.child.shape, dtype=np.int64)
@@ -337,7 +327,7 @@ def search(
 
 @kernel()
 def shorten(story: Any, most: Any) -> Any:
-    """Leave out what is below an exemplar where that is finished and takes more than `most` events: how many are left."""
+    """Leave out what is below an exemplar where that is finished and takes more than `most` events: how many stay."""
     first, began = np.empty(len(story), dtype=np.int64), np.empty(len(story), dtype=np.int64)
     n, n_open = 0, 0
     for k in range(len(story)):

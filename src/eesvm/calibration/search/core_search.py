@@ -25,6 +25,7 @@ from eesvm._support.threads import Workers
 from eesvm.calibration.ranks import RankedProblem
 from eesvm.calibration.search import core_kernels as kernels
 from eesvm.calibration.search.core_proof import CoreProof
+from eesvm.calibration.search.core_shares import CoreShares, Node
 from eesvm.calibration.search.heuristics import loss_of_levels
 from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import Levels
@@ -48,9 +49,11 @@ _FEW_WORDS = 600  # of bits of a pair: where they have fewer, counting them agai
 _AFTER = 1.0  # of the words that counting them takes: so long a target is searched without them
 _UNSEEN, _MOST_ROWS = 5e8, 64  # words, and rows at most, that are counted between two looks at the time
 _TOLD, _MOST_EVENTS = 4_000_000, 24_000_000  # after which stories are not kept, and at most: in certificates
+_LEFT_TO_CHECKER = 1e9  # words of parts that were searched by shares, which are left to the checker together
 _MOST_POSITIVES, _MOST_EXEMPLARS = 2**16 - 1, 2**16 - 2  # that an event can name
 
 Story = NDArray[np.uint32]
+_UNTOLD = np.array([kernels.UNTOLD], dtype=np.uint32)
 
 
 @dataclass(eq=False)
@@ -61,6 +64,8 @@ class Part:
     highest: Levels
     story: Story | None = None  # all of it, or as far as the search came
     parts: list[Part] = field(default_factory=list)  # whose stories follow, one after the other
+    above: Node | None = None  # whose shares it begins with; None: it is searched plainly
+    work: float = 0.0  # words looked at, but for those of its parts
 
 
 class CoreSearch:
@@ -96,6 +101,8 @@ class CoreSearch:
         self.n_before = 0  # nodes of the targets before this one
         self.work_before = 0.0  # words, the same
         self.work, self.n_nodes, self.n_events = 0.0, 0, 0  # events: that prove this target so far
+        self.shares: CoreShares | None = None
+        self.shares_begun = False  # for this target
         self.is_over = n_exemplars > _MOST_EXEMPLARS
 
     def step(self, loss: float) -> Levels | None:
@@ -109,6 +116,8 @@ class CoreSearch:
             self.target = self.bound + -(-(self.target - self.bound) // 2)
             self.lower_at /= 2
         self.target = min(self.target, int(loss))
+        if self.shares is not None and self.shares_begun:
+            self.shares.target = self.target
         self._count_common()
         batch, self.pending = self.pending[-_BATCH:], self.pending[:-_BATCH]
         outcomes: list[_Outcome | None] = [None] * len(batch)
@@ -127,7 +136,7 @@ class CoreSearch:
         if not self.pending and not self.is_over:
             self.bound, self.proved = max(self.bound, self.target), self.root
             self.took.append((self.target, self.began_at - self.seconds_left()))
-            self.counted.append((self.target, float(self.n_nodes - self.n_before)))
+            self.counted.append((self.target, self.work - self.work_before))
             self.is_over = self.bound >= loss
         self.is_over |= self.n_events > _MOST_EVENTS
         return better
@@ -135,7 +144,13 @@ class CoreSearch:
     def proof(self) -> CoreProof:
         """The proof of the bound, once there is one."""
         assert self.proved is not None
-        return CoreProof(_told(self.proved), np.array(self.core), self.reach, self.bound, self.cutoff, self.highest)
+        names, reach = np.array(self.core), self.reach
+        place = np.arange(len(names))
+        if self.shares is not None:
+            names, reach = np.array(self.shares.positives), self.shares.reach
+            place = np.array([self.shares.positives.index(p) for p in self.core])
+        story = _told(self.proved, place.astype(np.uint32), _LEFT_TO_CHECKER)
+        return CoreProof(story, names, reach, self.bound, self.cutoff, self.highest)
 
     def _begin(self) -> None:
         """Number the negatives so that those come first which exemplars meet early: counting ends sooner."""
@@ -151,13 +166,13 @@ class CoreSearch:
         """Whether enough targets were reached to tell what the next ones will take."""
         return _growth(self.counted, _APART) is not None
 
-    def nodes_until(self, target: float) -> float:
-        """Nodes of the target that proves as much, if they grow as they did; inf where there is nothing to go by."""
+    def work_until(self, target: float) -> float:
+        """Words of the target that proves as much, if they grow as they did; inf where there is nothing to go by."""
         growth = _growth(self.counted, _APART)
         if growth is None:
             return math.inf
-        last, n_nodes = self.counted[-1]
-        return max(n_nodes * math.exp(min(700.0, growth * (target - last))), self.n_nodes - self.n_before)
+        last, work = self.counted[-1]
+        return max(work * math.exp(min(700.0, growth * (target - last))), self.work - self.work_before)
 
     def _aim(self, loss: int) -> None:
         left = loss - self.bound
@@ -167,7 +182,7 @@ class CoreSearch:
         self.began_at, self.n_before, self.work_before = self.seconds_left(), self.n_nodes, self.work
         self.target = min(self.target, self._in_good_order(loss), self._in_time())
         # From the beginning: what was too dear to be looked at may be affordable now.
-        self.root = Part(np.zeros_like(self.highest), self.highest)
+        self.root, self.shares_begun = Part(np.zeros_like(self.highest), self.highest), False
         self.pending, self.n_events = [self.root], 0
         self.lower_at = _IN_TIME * self.seconds_left()
 
@@ -242,6 +257,42 @@ class CoreSearch:
         return common if is_done.all() else None
 
     def _search(self, part: Part) -> _Outcome:
+        return self._search_plainly(part) if part.above is None else self._search_by_shares(part)
+
+    def _search_by_shares(self, part: Part) -> _Outcome:
+        assert self.shares is not None
+        assert part.above is not None
+        free, paid = self._free(part.lowest)
+        found = self.shares.examine(free, paid, part.lowest, part.highest, part.above)
+        if found.covered is not None:
+            return _Outcome(kernels.COVERED, found.n_nodes, found.work, free=found.covered)
+        if found.is_closed:
+            return _Outcome(kernels.FINISHED, found.n_nodes, found.work, _UNTOLD)
+        assert found.node is not None
+        parts, highest, q = [], np.minimum(part.highest, found.node.highest), found.positive
+        for j, is_closed in zip(found.exemplar, found.closed, strict=True):
+            level = self.shares.reach[q, j]
+            lowest = part.lowest.copy()
+            lowest[j] = max(lowest[j], level)
+            story = np.array([(q << 16) + j + 1], dtype=np.uint32)
+            parts.append(Part(part.lowest, highest, story, above=found.node))
+            parts.append(Part(lowest, highest, _UNTOLD if is_closed else None, above=found.node))
+            highest = highest.copy()
+            highest[j] = min(highest[j], level - 1)
+        parts.append(Part(part.lowest, highest, _UNTOLD, above=found.node))
+        return _Outcome(kernels.OUT_OF_BUDGET, found.n_nodes, found.work, parts=parts)
+
+    def _begin_shares(self) -> Node:
+        """The root of this target, whose shares parts begin with."""
+        if self.shares is None:
+            self.shares = CoreShares(self.ranked, self.number, self.highest)
+        if not self.shares_begun:
+            self.work += self.shares.begin(self.target, self.core)
+            self.shares_begun = True
+        assert self.shares.root is not None
+        return self.shares.root
+
+    def _search_plainly(self, part: Part) -> _Outcome:
         n_core, n_exemplars = len(self.core), self.ranked.n_exemplars
         core = kernels.Core(self.bits[:n_core], self.reach, self.pair, self.common)
         depths = n_core + 2
@@ -317,11 +368,14 @@ class CoreSearch:
         if outcome.free is not None:
             self.pending.append(part)
             return self._extend(outcome.free)
-        part.story, part.parts = outcome.story, outcome.parts
-        if self.n_events + len(part.story) > _TOLD:
-            part.story = self._untold(part)
-        self.n_events += len(part.story)
-        self.pending += reversed(part.parts)
+        part.story, part.parts, part.work = outcome.story, outcome.parts, outcome.work
+        if part.above is None:
+            if self.n_events + len(part.story) > _TOLD:
+                part.story = self._untold(part)
+            for rest in part.parts:
+                rest.above = self._begin_shares()
+        self.n_events += len(part.story) + len(part.parts)
+        self.pending += [rest for rest in reversed(part.parts) if rest.story is None]
         return None
 
     def _untold(self, part: Part) -> Story:
@@ -329,7 +383,7 @@ class CoreSearch:
         assert part.story is not None
         if part.parts:
             return part.story[: kernels.shorten(part.story, _SHORT)].copy()
-        return part.story if len(part.story) <= _SHORT else np.array([kernels.UNTOLD], dtype=np.uint32)
+        return part.story if len(part.story) <= _SHORT else _UNTOLD
 
     def _extend(self, free: NDArray[np.uint64]) -> Levels | None:
         """The core is covered for less than the target: what this does not cover joins it, or all is covered."""
@@ -342,6 +396,8 @@ class CoreSearch:
             return levels
         if dearest not in self.core:  # another part may have brought it in
             self._add(dearest)
+        if self.shares is not None and self.shares_begun and not self.shares.admit(dearest):
+            self.is_over = True
         return None
 
 
@@ -351,7 +407,7 @@ class _Outcome:
 
     outcome: int
     n_nodes: int
-    work: int
+    work: float
     story: Story = field(default_factory=lambda: np.empty(0, dtype=np.uint32))
     parts: list[Part] = field(default_factory=list)  # that are left to search
     free: NDArray[np.uint64] | None = None  # bits of what is not accepted where the core is covered
@@ -371,12 +427,36 @@ def _whole(room: float) -> int:
     return max(1, int(min(room, 2.0**40)))
 
 
-def _told(part: Part) -> Story:
-    """The story of all parts together."""
-    told, waiting = [], [part]
+def _told(root: Part, place: NDArray[np.uint32], most: float) -> Story:
+    """The story of all parts together; parts that took no more than `most` words by shares are left to the checker.
+
+    Plain stories name positives by their place in the core, which has the place place[k] among all.
+    """
+    work = _work_below(root)
+    told, waiting = [], [root]
     while waiting:
         part = waiting.pop()
         assert part.story is not None
-        told.append(part.story)
+        if part.above is not None and part.parts and work[id(part)] <= most:
+            told.append(_UNTOLD)
+            continue
+        story = part.story
+        if part.above is None:
+            named = (place[story >> 16] << 16) | (story & 0xFFFF)
+            story = np.where(story == kernels.UNTOLD, story, named).astype(np.uint32)
+        told.append(story)
         waiting += reversed(part.parts)
     return np.concatenate(told)
+
+
+def _work_below(root: Part) -> dict[int, float]:
+    """Of each part by its id, with all of its parts."""
+    parts, waiting = [], [root]
+    while waiting:
+        part = waiting.pop()
+        parts.append(part)
+        waiting += part.parts
+    work: dict[int, float] = {}
+    for part in reversed(parts):
+        work[id(part)] = part.work + sum(work[id(below)] for below in part.parts)
+    return work
