@@ -19,56 +19,23 @@ from eesvm.calibration.certificate import SEARCHED
 from eesvm.calibration.proofs import certified_bound as checker
 from eesvm.calibration.proofs import hard, owners
 from eesvm.calibration.ranks import FORBIDDEN, rank
-from eesvm.calibration.search import branching, core_search
+from eesvm.calibration.search import branching, core_search, core_shares
 from eesvm.calibration.search import core_kernels as kernels
 from eesvm.calibration.search.core_search import CoreSearch
-from eesvm.calibration.search.heuristics import loss_of_levels
-from eesvm.calibration.search.neighbourhoods import NeighbourhoodSearch
 from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import cheap_box
 from helpers import reference
+from helpers.cores import certificate_of, random_problem, searched
 from helpers.examples import few, many
 from helpers.strategies import problems
 
 
-def random_problem(seed, n_exemplars=12, n_positives=60, n_negatives=150, forbidden=0.2, scale=1.0):
-    rng = np.random.default_rng(seed)
-    hidden = rng.normal(size=(n_positives + n_negatives, 6))
-    scores = hidden @ rng.normal(size=(6, n_exemplars)) + rng.normal(size=(n_positives + n_negatives, n_exemplars))
-    scores = np.clip(scores, -8, 8)
-    return CalibrationProblem(
-        np.round(scores[:n_positives] + 0.5, 1) * scale,
-        np.round(scores[n_positives:], 1) * scale,
-        forbidden=rng.random((n_positives, n_exemplars)) < forbidden,
-    )
-
-
 def search_small_parts(monkeypatch, budget=40.0):
-    """Parts of so many words, of which nothing is told any more once stories are long enough."""
+    """Parts of so many words, all searched plainly; nothing is told any more once stories are long enough."""
+    monkeypatch.setattr(core_shares, "_MOST_BYTES", 0)
     monkeypatch.setattr(core_search, "_BUDGET", budget)
     monkeypatch.setattr(core_search, "_TIMES_THE_FIRST", 0)
     monkeypatch.setattr(core_search, "_SHORT", 1)
-
-
-def searched(problem, threads, most_steps=10_000):
-    """A core search to its end: (search, the best loss that it and a greedy start know of)."""
-    ranked = rank(problem)
-    loss = NeighbourhoodSearch(ranked, None, 0).best_loss
-    search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), threads)
-    for _ in range(most_steps):
-        if search.is_over or search.bound >= loss:
-            return search, loss, ranked
-        levels = search.step(loss)
-        if levels is not None:
-            covered = ((ranked.delta <= levels) & (ranked.delta != FORBIDDEN)).any(axis=1)
-            assert covered[ranked.coverable].all()
-            assert loss_of_levels(ranked, levels) < loss
-            loss = loss_of_levels(ranked, levels)
-    raise AssertionError("the search did not end")
-
-
-def certificate_of(search, problem, ranked):
-    return search.proof().certificate(problem, ranked, 1.0, ranked.quantum)
 
 
 # Bounds leave nothing to search in many problems: these do not count, and others are tried in their place.
@@ -534,11 +501,11 @@ def test_the_next_target_is_one_that_can_be_reached_in_time(took, left, target):
 
 
 @pytest.mark.parametrize(
-    ("counted", "target", "nodes_until_160"),
+    ("counted", "target", "work_until_160"),
     [
         ([], 2**62, np.inf),  # nothing to go by: a quarter of what is left
         ([(120, 8.0)], 170, np.inf),  # the second is 5 % of the loss nearer
-        # Five times the nodes for every 20.
+        # Five times the words for every 20.
         ([(100, 4.0), (120, 20.0)], 140, 500.0),
         ([(100, 1.0), (110, 1.0), (120, 25.0)], 125, 25.0**5),  # the last two count
         ([(100, 4.0), (119, 9.0), (120, 20.0)], 140, 500.0),  # unless they are too near
@@ -547,30 +514,30 @@ def test_the_next_target_is_one_that_can_be_reached_in_time(took, left, target):
         ([(100, 1.0), (120, 1e12)], 121, 1e36),  # one more at least
     ],
 )
-def test_the_next_target_is_not_much_more_work_than_the_last(counted, target, nodes_until_160):
+def test_the_next_target_is_not_much_more_work_than_the_last(counted, target, work_until_160):
     ranked = rank(random_problem(0))
     search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1))
     search.counted, search.bound = counted, 120
     assert search._in_good_order(1000) == target
-    assert search.nodes_until(160) == pytest.approx(nodes_until_160)
+    assert search.work_until(160) == pytest.approx(work_until_160)
 
 
 def test_a_target_that_took_longer_than_expected_is_not_expected_soon():
     ranked = rank(random_problem(0))
     search = CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1))
-    search.counted, search.n_before, search.n_nodes = [(100, 4.0), (120, 20.0)], 24, 1024
-    assert search.nodes_until(140) == 1000.0
+    search.counted, search.work_before, search.work = [(100, 4.0), (120, 20.0)], 24.0, 1024.0
+    assert search.work_until(140) == 1000.0
 
 
 def turns(monkeypatch, seconds_left):
     """An exact search of which only the turns of the core are looked at, with a core that took four times as long for
-    every 20 negatives and works at a node a second."""
+    every 20 negatives and looks at a word a second."""
     ranked = rank(random_problem(0))
     run = Run(time_limit=1e6)
     monkeypatch.setattr(run, "seconds_left", lambda: seconds_left)
     search = branching.ExactSearch(ranked, run, None, Workers(1))
     core = CoreSearch(ranked, search.proof, Workers(1))
-    core.counted, core.bound, core.n_nodes, core.n_before = [(100, 4.0), (120, 16.0)], 120, 20, 20
+    core.counted, core.bound, core.work, core.work_before = [(100, 4.0), (120, 16.0)], 120, 20.0, 20.0
     search.core, search.core_seconds, search.loss = core, 20.0, 1000.0
     return search
 

@@ -31,7 +31,7 @@ from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import Levels
 
 _NEARER = 0.25  # of what is left to the known loss: the next target, at most
-_STEP, _MORE_NODES = 0.05, 5.0  # of the loss: the second target; how many times the nodes a later one may take
+_STEP, _MORE_WORK = 0.05, 5.0  # of the loss: the second target; how many times the words a later one may take
 _APART = 0.01  # of the target: how far two targets are apart, by which growth is told
 _IN_TIME = 0.4  # of the seconds left for a target: when only so many are left, it is lowered
 _FOR_TARGET = 0.5  # of the seconds left: what the next target may take, by what the last two took
@@ -64,7 +64,8 @@ class Part:
     highest: Levels
     story: Story | None = None  # all of it, or as far as the search came
     parts: list[Part] = field(default_factory=list)  # whose stories follow, one after the other
-    above: Node | None = None  # whose shares it begins with; None: it is searched plainly
+    above: Node | None = None  # whose shares it begins with, until it is searched; None: it is searched plainly
+    is_shared: bool = False  # whether it was searched by shares
     work: float = 0.0  # words looked at, but for those of its parts
 
 
@@ -97,9 +98,8 @@ class CoreSearch:
         self.lower_at = 0.0  # seconds left when the target is lowered
         self.began_at = 0.0  # seconds left when it was set
         self.took: list[tuple[int, float]] = []  # targets that were reached, and the seconds that each took
-        self.counted: list[tuple[int, float]] = []  # the same with the nodes that each took
-        self.n_before = 0  # nodes of the targets before this one
-        self.work_before = 0.0  # words, the same
+        self.counted: list[tuple[int, float]] = []  # the same with the words that each took
+        self.work_before = 0.0  # words of the targets before this one
         self.work, self.n_nodes, self.n_events = 0.0, 0, 0  # events: that prove this target so far
         self.shares: CoreShares | None = None
         self.shares_begun = False  # for this target
@@ -144,13 +144,13 @@ class CoreSearch:
     def proof(self) -> CoreProof:
         """The proof of the bound, once there is one."""
         assert self.proved is not None
-        names, reach = np.array(self.core), self.reach
-        place = np.arange(len(names))
-        if self.shares is not None:
-            names, reach = np.array(self.shares.positives), self.shares.reach
-            place = np.array([self.shares.positives.index(p) for p in self.core])
-        story = _told(self.proved, place.astype(np.uint32), _LEFT_TO_CHECKER)
-        return CoreProof(story, names, reach, self.bound, self.cutoff, self.highest)
+        shared = [] if self.shares is None else self.shares.positives
+        names = [*shared, *(p for p in self.core if p not in shared)]
+        place = np.array([names.index(p) for p in self.core], dtype=np.uint32)
+        delta = self.ranked.delta[names]
+        reach = np.where(delta <= self.highest, delta, 0).astype(np.int32)
+        story = _told(self.proved, place, _LEFT_TO_CHECKER)
+        return CoreProof(story, np.array(names), reach, self.bound, self.cutoff, self.highest)
 
     def _begin(self) -> None:
         """Number the negatives so that those come first which exemplars meet early: counting ends sooner."""
@@ -179,7 +179,7 @@ class CoreSearch:
         self.target = self.bound + max(1, math.ceil(_NEARER * left))
         if loss - self.target < _AT_ONCE * loss:
             self.target = loss
-        self.began_at, self.n_before, self.work_before = self.seconds_left(), self.n_nodes, self.work
+        self.began_at, self.work_before = self.seconds_left(), self.work
         self.target = min(self.target, self._in_good_order(loss), self._in_time())
         # From the beginning: what was too dear to be looked at may be affordable now.
         self.root, self.shares_begun = Part(np.zeros_like(self.highest), self.highest), False
@@ -193,7 +193,7 @@ class CoreSearch:
         growth = _growth(self.counted, _APART)
         if growth is None:
             return self.bound + _whole(_STEP * loss)
-        return self.bound + _whole(math.log(_MORE_NODES) / growth)
+        return self.bound + _whole(math.log(_MORE_WORK) / growth)
 
     def _in_time(self) -> int:
         """The target that can be reached in good time, if time grows as it did from the last target but one."""
@@ -257,7 +257,8 @@ class CoreSearch:
         return common if is_done.all() else None
 
     def _search(self, part: Part) -> _Outcome:
-        return self._search_plainly(part) if part.above is None else self._search_by_shares(part)
+        is_plain = part.above is None or self.shares is None or self.shares.is_full
+        return self._search_plainly(part) if is_plain else self._search_by_shares(part)
 
     def _search_by_shares(self, part: Part) -> _Outcome:
         assert self.shares is not None
@@ -267,7 +268,7 @@ class CoreSearch:
         if found.covered is not None:
             return _Outcome(kernels.COVERED, found.n_nodes, found.work, free=found.covered)
         if found.is_closed:
-            return _Outcome(kernels.FINISHED, found.n_nodes, found.work, _UNTOLD)
+            return _Outcome(kernels.FINISHED, found.n_nodes, found.work, _UNTOLD, is_shared=True)
         assert found.node is not None
         parts, highest, q = [], np.minimum(part.highest, found.node.highest), found.positive
         for j, is_closed in zip(found.exemplar, found.closed, strict=True):
@@ -280,17 +281,16 @@ class CoreSearch:
             highest = highest.copy()
             highest[j] = min(highest[j], level - 1)
         parts.append(Part(part.lowest, highest, _UNTOLD, above=found.node))
-        return _Outcome(kernels.OUT_OF_BUDGET, found.n_nodes, found.work, parts=parts)
+        return _Outcome(kernels.OUT_OF_BUDGET, found.n_nodes, found.work, parts=parts, is_shared=True)
 
-    def _begin_shares(self) -> Node:
-        """The root of this target, whose shares parts begin with."""
+    def _begin_shares(self) -> Node | None:
+        """The root of this target, whose shares parts begin with; None where there is no room for shares."""
         if self.shares is None:
             self.shares = CoreShares(self.ranked, self.number, self.highest)
         if not self.shares_begun:
             self.work += self.shares.begin(self.target, self.core)
             self.shares_begun = True
-        assert self.shares.root is not None
-        return self.shares.root
+        return None if self.shares.is_full else self.shares.root
 
     def _search_plainly(self, part: Part) -> _Outcome:
         n_core, n_exemplars = len(self.core), self.ranked.n_exemplars
@@ -369,7 +369,8 @@ class CoreSearch:
             self.pending.append(part)
             return self._extend(outcome.free)
         part.story, part.parts, part.work = outcome.story, outcome.parts, outcome.work
-        if part.above is None:
+        part.above, part.is_shared = None, outcome.is_shared  # what it began with takes much room
+        if not part.is_shared:
             if self.n_events + len(part.story) > _TOLD:
                 part.story = self._untold(part)
             for rest in part.parts:
@@ -396,8 +397,8 @@ class CoreSearch:
             return levels
         if dearest not in self.core:  # another part may have brought it in
             self._add(dearest)
-        if self.shares is not None and self.shares_begun and not self.shares.admit(dearest):
-            self.is_over = True
+        if self.shares is not None and self.shares_begun:
+            self.shares.admit(dearest)
         return None
 
 
@@ -411,6 +412,7 @@ class _Outcome:
     story: Story = field(default_factory=lambda: np.empty(0, dtype=np.uint32))
     parts: list[Part] = field(default_factory=list)  # that are left to search
     free: NDArray[np.uint64] | None = None  # bits of what is not accepted where the core is covered
+    is_shared: bool = False
 
 
 def _growth(took: list[tuple[int, float]], apart: float = 0.0) -> float | None:
@@ -437,11 +439,11 @@ def _told(root: Part, place: NDArray[np.uint32], most: float) -> Story:
     while waiting:
         part = waiting.pop()
         assert part.story is not None
-        if part.above is not None and part.parts and work[id(part)] <= most:
+        if part.is_shared and part.parts and work[id(part)] <= most:
             told.append(_UNTOLD)
             continue
         story = part.story
-        if part.above is None:
+        if not part.is_shared:
             named = (place[story >> 16] << 16) | (story & 0xFFFF)
             story = np.where(story == kernels.UNTOLD, story, named).astype(np.uint32)
         told.append(story)

@@ -77,18 +77,23 @@ class CoreShares:
         self.bits = np.zeros((0, self.n_words), dtype=np.uint64)
         self.n_rows, self.n_pairs = 0, 0  # of bits, and pairs that may need one
         self.target, self.worth = 0, np.ones(1)
+        self.is_full = False  # some positive that must hold shares found no room
         self.unit = 1 << max(0, min(12, (_MOST_UNITS // max(1, len(ranked.prices))).bit_length() - 1))
         self.root: Node | None = None  # of the target
 
     def begin(self, target: int, core: list[int]) -> float:
-        """Choose positives for a target, beside those of the core, and share out at the root; returns work."""
+        """Choose positives for a target, beside those of the core, and share out at the root; returns work.
+
+        Where there is no room for those of the core, it is full, and nothing is shared out.
+        """
         self.target = target
         self.worth = np.exp(-_GROWTH / target * np.arange(target))
-        has_room = True
         for p in core:
-            has_room &= self.add(p)
-        for p in self._hardest() if has_room and len(self.positives) < _POSITIVES else ():
-            if len(self.positives) >= _POSITIVES or not self.add(p):
+            self.is_full |= not self._add(p)
+        if self.is_full:
+            return 0.0
+        for p in self._hardest() if len(self.positives) < _POSITIVES else ():
+            if len(self.positives) >= _POSITIVES or not self._add(p):
                 break
         self._fill_rows()
         n_exemplars = self.ranked.n_exemplars
@@ -107,26 +112,26 @@ class CoreShares:
         self.root = found.node or begin  # none where no solution costs less than the target
         return found.work
 
-    def add(self, p: int) -> bool:
+    def _add(self, p: int) -> bool:
         """Let positive p hold shares, if there is room for all its pairs that may ever be affordable."""
         if p in self.positives:
             return True
         delta = self.ranked.delta[p]
         reach = np.where(delta <= self.highest, delta, 0).astype(np.int32)
-        self.n_pairs += int((reach > 0).sum())
-        if 8 * self.n_words * self.n_pairs > _MOST_BYTES:
+        n_pairs = self.n_pairs + int((reach > 0).sum())
+        if 8 * self.n_words * n_pairs > _MOST_BYTES:
             return False
+        self.n_pairs = n_pairs
         self.positives.append(int(p))
         self.reach = np.vstack([self.reach, reach])
         self.row = np.vstack([self.row, np.full(len(delta), -1, dtype=np.int32)])
         return True
 
-    def admit(self, p: int) -> bool:
+    def admit(self, p: int) -> None:
         """Let positive p hold shares in what is left to search of this target."""
-        has_room = self.add(p)
-        if has_room:
+        self.is_full |= not self._add(p)
+        if not self.is_full:
             self._fill_rows()
-        return has_room
 
     def _hardest(self) -> NDArray[np.intp]:
         """Positives by what they cost at least, but for those that are covered whenever some other one is."""
