@@ -5,8 +5,9 @@ quanta, where all positives must be covered. At each leaf all exemplars of one h
 but for what costs as much as the limit: a search, though one of a small part of the problem that was shown to be
 short. A proof with millions of nodes can be kept that way, and takes about as long to check as it took to find.
 
-By compiled code with negatives as bits where all weigh the same, else by numpy. A leaf that takes far longer than any
-that our search leaves proves what is paid there, so that no certificate can keep its checker busy for ever.
+By compiled code with negatives as bits where all weigh the same, else by numpy. What is too long to be searched plainly
+is searched by shares (`hard_shares`). A leaf that takes far longer than any that our search leaves proves what is paid
+there, so that no certificate can keep its checker busy for ever.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from numpy.typing import NDArray
 from eesvm._support.threads import in_order, n_cores
 from eesvm.calibration.certificate import Certificate
 from eesvm.calibration.proofs import hard_kernels as kernels
+from eesvm.calibration.proofs.hard_shares import Place, SharedSearch, TooMuch
 from eesvm.calibration.proofs.owners import Bits, SetsOfNegatives, Way, counted_weight, n_ones
 from eesvm.calibration.proofs.walk import ProofTree, Root
 
 _MOST_BYTES = 1 << 31  # of bits of hard positives, and as many of what searching leaves takes besides
-_MOST_WORDS = 1e10  # of bits looked at in a leaf
+_PLAIN_WORDS, _MOST_WORDS = 1e8, 2e10  # of bits looked at in a leaf: before shares are, and in all
 _FEW_WORDS = 600  # of bits of a pair: pairs are compared with others where they have as many
 _MOST_COMPARED, _WORDS_OF_LEAF = 1 << 28, 5e7  # bytes of numbers of pairs of pairs; words that a leaf takes, about
 _WORDS_AT_ONCE, _ROWS_AT_ONCE = 5e8, 64  # at most, of what is compared: Ctrl-C does not wait longer
@@ -49,20 +51,17 @@ def least_searched(
     hard = certificate.hard[~problem.orphans()[certificate.hard]]
     sets = SetsOfNegatives(root)
     weight = counted_weight(root, len(leaves), 0)
-    n_bytes = max(sets.bytes_of_positive * len(hard), _bytes_of_leaf(len(hard), problem.n_exemplars))
-    if weight is None or n_bytes > _MOST_BYTES:
+    if weight is None or _bytes_of_leaf(len(hard), problem.n_exemplars) > _MOST_BYTES:
         return _least_by_numpy(root, certificate, tree, leaves, hard, limit)
-    may = np.ones((len(hard), problem.n_exemplars), dtype=bool)
-    if problem.forbidden is not None:
-        may = ~problem.forbidden[hard]
-    bits = np.empty((len(hard), problem.n_exemplars, sets.n_words), dtype=np.uint64)
-    for k, p in enumerate(hard):
-        bits[k] = sets.positive(int(p))
-    scores = problem.positive_scores[hard].astype(np.float64)
     at_root = int(root.weights[root.is_paid].sum())
     most = len(root.weights) + 1 if limit == math.inf else max(0, math.ceil((Fraction(limit) - at_root) / int(weight)))
-    known = kernels.Hard(bits, scores, np.ascontiguousarray(may), *_compared(bits, may, most, len(leaves)))
-    way = Way(root, certificate, sets)
+    found = _hard_positives(root, sets, hard, most, len(leaves))
+    if found is None:
+        return _least_by_numpy(root, certificate, tree, leaves, hard, limit)
+    known, cost = found
+    may, scores, way = known.may, known.scores, Way(root, certificate, sets)
+    everything = sets.packed(np.ones(len(root.weights), dtype=bool))
+    shared = SharedSearch(known, cost, everything, most, _GROWTH)
 
     def reached() -> Iterator[_Leaf]:
         for _ in tree.walk(leaves, way):
@@ -70,17 +69,46 @@ def least_searched(
             yield _Leaf(way.paid, way.shut.copy(), is_covered)
 
     def search(leaf: _Leaf) -> int:
-        n_paid = int(np.unpackbits(leaf.paid.view(np.uint8)).sum())
+        n_paid = int(n_ones(leaf.paid[None])[0])
         scale = _GROWTH / max(1, most)
         room = max(0, most - n_paid)
-        least = kernels.least_cost(known, leaf.paid, leaf.shut, leaf.is_covered, room, scale, _MOST_WORDS)
-        return n_paid + max(0, int(least))
+        least = kernels.least_cost(known, leaf.paid, leaf.shut, leaf.is_covered, room, scale, _PLAIN_WORDS)
+        if least != kernels.TOO_MUCH:
+            return n_paid + int(least)
+        try:
+            return shared.least_cost(Place(leaf.paid, n_paid, leaf.shut, leaf.is_covered), most, _MOST_WORDS)
+        except TooMuch:
+            return n_paid
 
     n_workers = min(n_cores(), max(1, _MOST_BYTES // _bytes_of_leaf(len(hard), problem.n_exemplars, sets.n_words)))
     least = min((found for _, found in in_order(search, reached(), n_workers)), default=most)
     if least >= most:
         return math.inf if limit == math.inf else math.ceil(limit)
     return at_root + int(weight) * least
+
+
+def _hard_positives(
+    root: Root, sets: SetsOfNegatives, hard: NDArray[np.int32], most: int, n_leaves: int
+) -> tuple[kernels.Hard, NDArray[np.int32]] | None:
+    """The pairs that cost less than `most`, and what pairs cost (K, E); None where they take too much room."""
+    problem = root.problem
+    may = np.ones((len(hard), problem.n_exemplars), dtype=bool)
+    if problem.forbidden is not None:
+        may = ~problem.forbidden[hard]
+    row, cost = np.full(may.shape, -1, dtype=np.int32), np.full(may.shape, most, dtype=np.int32)
+    bits, n_rows = [np.empty((0, sets.n_words), dtype=np.uint64)], 0
+    for k, p in enumerate(hard):
+        of_pair = sets.positive(int(p))
+        cost[k, may[k]] = n_ones(of_pair)[may[k]]
+        used = np.flatnonzero(may[k] & (cost[k] < most))
+        row[k, used] = n_rows + np.arange(len(used))
+        bits.append(of_pair[used])
+        n_rows += len(used)
+        if 8 * sets.n_words * n_rows > _MOST_BYTES:
+            return None
+    table = np.concatenate(bits)
+    scores = problem.positive_scores[hard].astype(np.float64)
+    return kernels.Hard(table, row, scores, np.ascontiguousarray(may), *_compared(table, row, cost, n_leaves)), cost
 
 
 def _bytes_of_leaf(n_hard: int, n_exemplars: int, n_words: int = 1) -> int:
@@ -92,40 +120,35 @@ def _bytes_of_leaf(n_hard: int, n_exemplars: int, n_words: int = 1) -> int:
 
 
 def _compared(
-    bits: NDArray[np.uint64], may: NDArray[np.bool_], most: int, n_leaves: int
+    bits: NDArray[np.uint64], row: NDArray[np.int32], cost: NDArray[np.int32], n_leaves: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Numbers of the cheapest pairs, and how many negatives come along with both of two of them.
 
     As many as are compared in no more time than the leaves take, and none where counting costs little: (K, E) (M, M).
     """
-    number, n_words = np.full(may.shape, -1, dtype=np.int32), bits.shape[2]
+    number, n_words = np.full(row.shape, -1, dtype=np.int32), bits.shape[1]
     if n_words < _FEW_WORDS:
         return number, np.empty((0, 0), dtype=np.int32)
     room = min(_MOST_COMPARED // 4, 2 * n_leaves * _WORDS_OF_LEAF / n_words)
-    cost = np.where(may, n_ones(bits.reshape(-1, n_words)).reshape(may.shape), most)
-    positive, exemplar = np.nonzero(cost < most)
+    positive, exemplar = np.nonzero(row >= 0)
     cheapest = np.argsort(cost[positive, exemplar], kind="stable")[: math.isqrt(int(room))]
     positive, exemplar = positive[cheapest], exemplar[cheapest]
     number[positive, exemplar] = np.arange(len(cheapest))
-    return number, _both(bits, positive, exemplar)
+    return number, _both(bits, row[positive, exemplar])
 
 
-def _both(bits: NDArray[np.uint64], positive: NDArray[np.intp], exemplar: NDArray[np.intp]) -> NDArray[np.int32]:
-    """How many negatives come along with both of two pairs: some rows at a time. (M, M)"""
-    n = len(positive)
+def _both(bits: NDArray[np.uint64], row: NDArray[np.int32]) -> NDArray[np.int32]:
+    """How many negatives come along with both of two pairs, given the rows of these: some rows at a time. (M, M)"""
+    n = len(row)
     both = np.empty((n, n), dtype=np.int32)
-    n_rows = min(max(1, int(_WORDS_AT_ONCE / max(1, n * bits.shape[2]))), _ROWS_AT_ONCE)
+    n_rows = min(max(1, int(_WORDS_AT_ONCE / max(1, n * bits.shape[1]))), _ROWS_AT_ONCE)
 
     def fill(first: int) -> None:
-        kernels.fill_both(bits, positive, exemplar, first, min(first + n_rows, n), both)
+        kernels.fill_both(bits, row, first, min(first + n_rows, n), both)
 
     for _ in in_order(fill, range(0, n, n_rows), n_cores()):
         pass
     return both
-
-
-class _TooMuch(Exception):
-    pass
 
 
 def _least_by_numpy(
@@ -149,7 +172,7 @@ def _least_by_numpy(
         search.n_nodes = 0
         try:
             least = paid + search.least(is_paid, way.shut, is_covered, least - paid)
-        except _TooMuch:
+        except TooMuch:
             least = paid
     return least if least == math.inf else int(least)
 
@@ -178,7 +201,7 @@ class _Search:
         """What the cheapest way adds to what is paid, `room` if that is less."""
         self.n_nodes += 1
         if self.n_nodes > _MOST_NODES or depth > _MOST_DEPTH:
-            raise _TooMuch
+            raise TooMuch
         weights = np.where(is_paid, 0.0, self.root.weights)
         choice: tuple[int, list[tuple[float, int]]] | None = None
         for p in np.flatnonzero(~is_covered).tolist():

@@ -15,9 +15,10 @@ import numpy as np
 
 from eesvm._support.compile import inner, kernel
 
-# The hard positives: bits of what comes along under each exemplar, scores, who may cover them; a number for some pairs,
-# -1 for the others, and how many negatives come along with both of two of these. (K, E, W) (K, E) (K, E) (K, E) (M, M)
-Hard = namedtuple("Hard", "bits scores may number both")
+# The hard positives: bits of what comes along in each pair of one of them and an exemplar, the row of a pair in these,
+# -1 where it costs too much to be used; scores, who may cover them; a number for some pairs, -1 for the others, and how
+# many negatives come along with both of two of these. (R, W) (K, E) (K, E) (K, E) (K, E) (M, M)
+Hard = namedtuple("Hard", "bits row scores may number both")
 # What is known on the way down, a row for each positive covered: of each positive, who can still be afforded, how many
 # these are, and what each costs at least. (D, W) (D, E) (D, K) (D, K) (D, K, E) (D, K) (D, K, E) (D,)
 Known = namedtuple("Known", "paid shut is_covered rating alive n_alive at_least n_paid")
@@ -39,7 +40,7 @@ def _ones(word: Any) -> Any:
 
 
 @inner()
-def _n_unpaid_all(bits: Any, paid: Any) -> Any:
+def n_unpaid_all(bits: Any, paid: Any) -> Any:
     n: Any = np.int64(0)
     for w in range(len(bits)):
         n += np.int64(_ones(bits[w] & ~paid[w]))
@@ -52,22 +53,22 @@ def _n_unpaid(bits: Any, paid: Any, stop: Any) -> Any:
     n, start = 0, 0
     while start < len(bits) and n < stop:
         end = min(start + _STRIDE, len(bits))
-        n += _n_unpaid_all(bits[start:end], paid[start:end])
+        n += n_unpaid_all(bits[start:end], paid[start:end])
         start = end
     return n
 
 
 @kernel()
-def fill_both(bits: Any, positive: Any, exemplar: Any, first: Any, last: Any, both: Any) -> None:
+def fill_both(bits: Any, row: Any, first: Any, last: Any, both: Any) -> None:
     """both[a, b]: negatives that come along with pairs a and b, for a from `first` to `last` and b up to a; both[b, a].
 
-    Pair a is exemplar[a] for positive[a]. (K, E, W) (M,) (M,) (M, M)
+    Pair a has row[a] of the bits. (R, W) (M,) (M, M)
     """
     for start in range(0, last, _BLOCK):
         for a in range(max(first, start), last):
-            outside = ~bits[positive[a], exemplar[a]]
+            outside = ~bits[row[a]]
             for b in range(start, min(start + _BLOCK, a + 1)):
-                n = _n_unpaid_all(bits[positive[b], exemplar[b]], outside)
+                n = n_unpaid_all(bits[row[b]], outside)
                 both[a, b], both[b, a] = n, n
 
 
@@ -96,7 +97,7 @@ def _choose(hard: Any, known: Any, depth: Any, left: Any, worth: Any, seen: Any,
             j = known.alive[depth, p, k]
             if hard.scores[p, j] <= shut[j]:
                 continue
-            n = _n_unpaid(hard.bits[p, j], paid, left)
+            n = _n_unpaid(hard.bits[hard.row[p, j]], paid, left)
             work += len(paid)
             if n >= left:  # also wherever more is paid and less is left: what is paid for lowers both alike
                 continue
@@ -150,8 +151,9 @@ def _pay(hard: Any, known: Any, depth: Any, p: Any, j: Any, price: Any, left: An
         known.n_alive[depth + 1, q] = n_alive
         if own >= 0:
             known.rating[depth + 1, q] = total
-    for w in range(known.paid.shape[1]):
-        known.paid[depth + 1, w] = known.paid[depth, w] | hard.bits[p, j, w]
+    bits = hard.bits[hard.row[p, j]]
+    for w in range(len(bits)):
+        known.paid[depth + 1, w] = known.paid[depth, w] | bits[w]
     known.shut[depth + 1, :] = known.shut[depth]
     return True, work
 
@@ -163,7 +165,8 @@ def least_cost(hard: Any, paid: Any, shut: Any, is_covered: Any, room: Any, scal
     `shut` (E,) is the highest score that each exemplar does not accept, `is_covered` (K,) who is covered. TOO_MUCH
     where more than `budget` words would have to be looked at. `scale` guides the search and changes nothing else.
     """
-    n_hard, n_exemplars, n_words = hard.bits.shape
+    n_hard, n_exemplars = hard.row.shape
+    n_words = len(paid)
     depths = n_hard + 2
     known = Known(
         np.empty((depths, n_words), dtype=np.uint64),
@@ -178,7 +181,7 @@ def least_cost(hard: Any, paid: Any, shut: Any, is_covered: Any, room: Any, scal
     known.paid[0, :], known.shut[0, :], known.is_covered[0, :] = paid, shut, is_covered
     for q in range(n_hard):
         for j in range(n_exemplars):
-            if hard.may[q, j]:
+            if hard.row[q, j] >= 0:
                 known.alive[0, q, known.n_alive[0, q]] = j
                 known.n_alive[0, q] += 1
     worth = np.exp(-scale * np.arange(max(room, 1)))
