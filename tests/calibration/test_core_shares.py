@@ -37,6 +37,7 @@ def search_by_shares(monkeypatch, way, budget=40.0):
     monkeypatch.setattr(core_shares, "_POSITIVES", n_positives)
     monkeypatch.setattr(core_shares, "_ROUNDS", rounds)
     monkeypatch.setattr(node, "_MANY_LANES", many_lanes)
+    monkeypatch.setattr(core_search, "_LEFT_TO_CHECKER", 2000.0)  # words, so that some is told and some is not
 
 
 @settings(max_examples=many(400), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])

@@ -33,8 +33,8 @@ from eesvm.calibration.search.reduce import Levels
 _NEARER = 0.25  # of what is left to the known loss: the next target, at most
 _STEP, _MORE_WORK = 0.05, 5.0  # of the loss: the second target; how many times the words a later one may take
 _APART = 0.01  # of the target: how far two targets are apart, by which growth is told
-_IN_TIME = 0.4  # of the seconds left for a target: when only so many are left, it is lowered
-_FOR_TARGET = 0.5  # of the seconds left: what the next target may take, by what the last two took
+_FOR_TARGET, _IN_TIME = 0.5, 0.4  # of the seconds left: what a target may take; when so many are left, it is lowered
+_FOR_LAST, _LAST_IN_TIME = 0.75, 0.15  # the same where nothing worth its while is to be done after it
 _AT_ONCE = 0.004  # of the loss: what is left to the last target
 _GROWTH = 17.0  # nodes below grow by a factor e for every 1/17 of the target that is left to spend
 _BUDGET = 5e8  # words looked at in a part before what is left of it becomes parts of their own
@@ -42,7 +42,7 @@ _TIMES_THE_FIRST = 4  # words that its first node looks at, at most: as many in 
 _LITTLE = 0.05  # of the nodes of such a part: the deepest node that has no more below it is searched again
 _STORY = 200_000  # events of a part
 _SHORT = 200  # events that are told in any case: a checker would not be faster without them
-_BATCH = 16  # parts that are searched side by side, whatever the number of threads
+_BATCH = 64  # parts that are searched side by side, whatever the number of threads
 _FIRST_ROOM, _MOST_BYTES = 32, 2**30  # positives of the core at first, and memory of their bits at most
 _MOST_COMMON = 2**28  # bytes of numbers of common negatives
 _FEW_WORDS = 600  # of bits of a pair: where they have fewer, counting them again takes no longer than comparing pairs
@@ -65,7 +65,7 @@ class Part:
     story: Story | None = None  # all of it, or as far as the search came
     parts: list[Part] = field(default_factory=list)  # whose stories follow, one after the other
     above: Node | None = None  # whose shares it begins with, until it is searched; None: it is searched plainly
-    is_shared: bool = False  # whether it was searched by shares
+    is_shared: bool = False  # whether its story was found by shares, which name positives by other places
     work: float = 0.0  # words looked at, but for those of its parts
 
 
@@ -184,7 +184,7 @@ class CoreSearch:
         # From the beginning: what was too dear to be looked at may be affordable now.
         self.root, self.shares_begun = Part(np.zeros_like(self.highest), self.highest), False
         self.pending, self.n_events = [self.root], 0
-        self.lower_at = _IN_TIME * self.seconds_left()
+        self.lower_at = (_LAST_IN_TIME if self._is_last() else _IN_TIME) * self.began_at
 
     def _in_good_order(self, loss: int) -> int:
         """The target that is not much more work than the last one: one that is not reached proves nothing."""
@@ -200,8 +200,12 @@ class CoreSearch:
         growth = _growth(self.took)
         if growth is None or math.isinf(self.began_at):
             return 2**62
-        room = math.log(max(1.0, _FOR_TARGET * self.began_at / self.took[-1][1])) / growth
-        return self.bound + _whole(room)
+        seconds = (_FOR_LAST if self._is_last() else _FOR_TARGET) * self.began_at
+        return self.bound + _whole(math.log(max(1.0, seconds / self.took[-1][1])) / growth)
+
+    def _is_last(self) -> bool:
+        """Whether the time left is not enough for a target that is far from the one before it, and more."""
+        return len(self.took) > 1 and _MORE_WORK * self.took[-1][1] > _FOR_TARGET * self.began_at
 
     def _add(self, p: int) -> None:
         """Let positive p join the core."""
@@ -276,11 +280,11 @@ class CoreSearch:
             lowest = part.lowest.copy()
             lowest[j] = max(lowest[j], level)
             story = np.array([(q << 16) + j + 1], dtype=np.uint32)
-            parts.append(Part(part.lowest, highest, story, above=found.node))
-            parts.append(Part(lowest, highest, _UNTOLD if is_closed else None, above=found.node))
+            parts.append(Part(part.lowest, highest, story, is_shared=True))
+            parts.append(Part(lowest, highest, _UNTOLD if is_closed else None, above=found.node, is_shared=True))
             highest = highest.copy()
             highest[j] = min(highest[j], level - 1)
-        parts.append(Part(part.lowest, highest, _UNTOLD, above=found.node))
+        parts.append(Part(part.lowest, highest, _UNTOLD, is_shared=True))
         return _Outcome(kernels.OUT_OF_BUDGET, found.n_nodes, found.work, parts=parts, is_shared=True)
 
     def _begin_shares(self) -> Node | None:

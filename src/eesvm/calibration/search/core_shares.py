@@ -28,7 +28,7 @@ Bits = NDArray[np.uint64]
 
 _POSITIVES = 250  # that hold shares
 _CONSIDERED = 8  # times as many, the dearest, of which those are taken that no other one makes needless
-_MOST_BYTES = 2**30  # of bits of pairs
+_MOST_BYTES = 2**31  # of bits of pairs
 _ROUNDS, _GROW = 4, (2, 2)  # of ascent
 _ROOT_ROUNDS, _ROOT_GROW = 25, (0, 1)
 _MOST_UNITS = 2**27  # of all negatives together: what lanes pay stays far below what dead ones do

@@ -137,6 +137,21 @@ def review(entries: Any, choice: Any, held: Any) -> None:
         entries.n_active[i], held[entries.negative[i]] = n, most
 
 
+@inner()
+def _chosen(pairs: Any, lanes: Any, is_covered: Any, choice: Any) -> Any:
+    """Lanes that are worth an entry: those of positive q from begin[q] to begin[q + 1], the rows of their pairs, and
+    what part of the choice they are."""
+    begin, n = np.zeros(len(is_covered) + 1, dtype=np.int64), 0
+    row, part = np.empty(choice.size, dtype=np.int64), np.empty(choice.size, dtype=np.float32)
+    for q in range(len(is_covered)):
+        for lane in range(0 if is_covered[q] else lanes.n[q]):
+            if choice[q, lane] >= _WORTH_ENTRY:
+                row[n], part[n] = pairs.row[q, lanes.exemplar[q, lane]], choice[q, lane]
+                n += 1
+        begin[q + 1] = n
+    return begin, row, part
+
+
 @inner(fastmath=True)
 def look_for_wanted(
     pairs: Any, lanes: Any, free: Any, is_covered: Any, choice: Any, held: Any, by: Any, who: Any
@@ -145,26 +160,23 @@ def look_for_wanted(
 
     64 negatives at a time, and all positives, so that what is added up stays at hand.
     """
+    begin, row, part_of = _chosen(pairs, lanes, is_covered, choice)
     need = np.empty(64, dtype=np.float32)
     for w in range(len(free)):
         if free[w] == 0:
             continue
         start = 64 * w
         for q in range(len(is_covered)):
-            if is_covered[q] or lanes.n[q] == 0:
+            if begin[q] == begin[q + 1]:
                 continue
             need[:] = 0
-            is_any = False
-            for lane in range(lanes.n[q]):
-                part = choice[q, lane]
-                if part < _WORTH_ENTRY:
-                    continue
-                word = pairs.bits[pairs.row[q, lanes.exemplar[q, lane]], w] & free[w]
-                if word != 0:
-                    is_any = True
-                    for b in range(64):
-                        need[b] += part if (word >> np.uint64(b)) & _ONE else np.float32(0)
-            if not is_any:
+            seen = np.uint64(0)
+            for k in range(begin[q], begin[q + 1]):
+                word, part = pairs.bits[row[k], w] & free[w], part_of[k]
+                seen |= word
+                for b in range(64):
+                    need[b] += part if (word >> np.uint64(b)) & _ONE else np.float32(0)
+            if seen == 0:
                 continue
             n = 0
             for b in range(64):
