@@ -191,15 +191,15 @@ def run_here(task: Task, folder: str, packages: str) -> Iterator[Outcome]:
 def warm_up(method: str, n_negatives: int) -> None:
     """Compile, or load what was compiled before, all kernels that the table needs."""
     for seed in range(6):  # some of them need a tree
-        problem = _noise(12, 30, 200, seed)
+        problem = noise(12, 30, 200, seed)
         if method == "frontier":
             solve(problem, min_recall=0.9, time_limit=5)
         solve(problem, method="exact" if method == "frontier" else method, time_limit=5)
     if method in ("exact", "frontier") and n_negatives >= np.iinfo(np.uint16).max:  # ranks of more than two bytes
-        solve(_noise(3, 6, 70_000, 0, shift=-3.0), time_limit=10)
+        solve(noise(3, 6, 70_000, 0, shift=-3.0), time_limit=10)
 
 
-def _noise(n_exemplars: int, n_positives: int, n_negatives: int, seed: int, shift: float = 1.0) -> CalibrationProblem:
+def noise(n_exemplars: int, n_positives: int, n_negatives: int, seed: int, shift: float = 1.0) -> CalibrationProblem:
     random = np.random.default_rng(seed)
     positives = random.normal(shift, size=(n_positives, n_exemplars)).astype(np.float32)
     return CalibrationProblem(positives, random.normal(size=(n_negatives, n_exemplars)).astype(np.float32))

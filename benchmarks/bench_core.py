@@ -23,10 +23,15 @@ import numpy as np
 
 from _common import RESULTS, generated_problem, held_memory, machine, markdown
 from _core_page import TURNS, TURNS_NOTE, put_section, write_alone, write_beside, write_dense
-from _solver_runs import Table, warm_up
+from _solver_runs import Table, noise, warm_up
 from eesvm import CalibrationResult, solve, verify
-from eesvm.calibration.proofs import certified_bound, owners
-from eesvm.calibration.search import branching
+from eesvm._support.threads import Workers
+from eesvm.calibration.proofs import certified_bound, hard, hard_shares, owners
+from eesvm.calibration.ranks import rank
+from eesvm.calibration.search import branching, core_search, core_shares
+from eesvm.calibration.search.proof import Proof
+from eesvm.calibration.search.reduce import cheap_box
+from eesvm.calibration.sharing import node
 
 TABLES = (
     Table("cut", "pets_cat", True, 100, n_negatives=20_000),
@@ -100,12 +105,31 @@ def search_together(options: argparse.Namespace) -> None:
     owners._VERY_MANY = 1
     certified_bound._MANY_OWNED = 1
     verify(problem, warm_result)  # compiles that, too
+    warm_up_shares()
     options.together.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, "--limit", str(options.limit), "--threads", str(options.threads)]
     command += ["--together", str(options.together)]
     children = [subprocess.Popen([*command, "--child", name]) for name in options.only]
     for child in children:
         child.wait()
+
+
+def warm_up_shares() -> None:
+    """Compile what large parts need, in the search and in the checker."""
+    core_search._BUDGET, core_search._TIMES_THE_FIRST, hard._PLAIN_WORDS = 0.0, 0, -1.0
+    core_shares._POSITIVES = core_shares._ROUNDS = core_shares._ROOT_ROUNDS = node._SWEEPS = (
+        1  # so that little is closed
+    )
+    hard_shares._ROUNDS = hard_shares._LEAF_ROUNDS = hard_shares._ROOT_ROUNDS = 1
+    core_shares._LEAST_DIVE = core_shares._DIVE = hard_shares._LEAST_SEARCH = hard_shares._SEARCH = -1.0
+    for n_exemplars, n_positives, n_negatives in ((12, 40, 600), (70, 30, 70_000)):  # ranks of two bytes, and of four
+        problem = noise(n_exemplars, n_positives, n_negatives, seed=0)
+        loss, ranked = solve(problem, time_limit=1).loss, rank(problem)
+        search = core_search.CoreSearch(ranked, Proof(cheap_box(ranked, np.inf)), Workers(1))
+        for _ in range(30):
+            search.step(loss)
+        if search.proved is not None:
+            certified_bound.certified_bound(problem, search.proof().certificate(problem, ranked, 1.0, ranked.quantum))
 
 
 def search_one(name: str, options: argparse.Namespace) -> None:
