@@ -117,6 +117,8 @@ def search_together(options: argparse.Namespace) -> None:
 def warm_up_shares() -> None:
     """Compile what large parts need, in the search and in the checker."""
     core_search._BUDGET, core_search._TIMES_THE_FIRST, hard._PLAIN_WORDS = 0.0, 0, -1.0
+    core_search._TRIAL, core_search._TOO_LONG = 0.0, np.inf
+    setattr(core_search.CoreSearch, "_expected", lambda search: 1.0)  # noqa: B010
     core_shares._POSITIVES = core_shares._ROUNDS = core_shares._ROOT_ROUNDS = node._SWEEPS = (
         1  # so that little is closed
     )

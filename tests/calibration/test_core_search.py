@@ -19,7 +19,7 @@ from eesvm.calibration.certificate import SEARCHED
 from eesvm.calibration.proofs import certified_bound as checker
 from eesvm.calibration.proofs import hard, hard_shares, owners
 from eesvm.calibration.ranks import FORBIDDEN, rank
-from eesvm.calibration.search import branching, core_search, core_shares
+from eesvm.calibration.search import branching, core_search
 from eesvm.calibration.search import core_kernels as kernels
 from eesvm.calibration.search.core_search import CoreSearch
 from eesvm.calibration.search.proof import Proof
@@ -32,8 +32,7 @@ from helpers.strategies import problems
 
 
 def search_small_parts(monkeypatch, budget=40.0):
-    """Parts of so many words, all searched plainly; nothing is told any more once stories are long enough."""
-    monkeypatch.setattr(core_shares, "_MOST_BYTES", 0)
+    """Parts of so many words, of which nothing is told any more once stories are long enough."""
     monkeypatch.setattr(core_search, "_BUDGET", budget)
     monkeypatch.setattr(core_search, "_TIMES_THE_FIRST", 0)
     monkeypatch.setattr(core_search, "_SHORT", 1)

@@ -28,7 +28,8 @@ from eesvm.calibration.proofs.owners import Bits, SetsOfNegatives, Way, counted_
 from eesvm.calibration.proofs.walk import ProofTree, Root
 
 _MOST_BYTES = 1 << 31  # of bits of hard positives, and as many of what searching leaves takes besides
-_PLAIN_WORDS, _MOST_WORDS = 1e8, 2e10  # of bits looked at in a leaf: before shares are, and in all
+_PLAIN_WORDS, _MOST_WORDS = 1e9, 2e10  # of bits looked at in a leaf: before negatives are shared out, and in all
+_MANY, _PLAIN_OF_MANY = 120, 1e8  # hard positives, which are there to hold shares: words before these are
 _FEW_WORDS = 600  # of bits of a pair: pairs are compared with others where they have as many
 _MOST_COMPARED, _WORDS_OF_LEAF = 1 << 28, 5e7  # bytes of numbers of pairs of pairs; words that a leaf takes, about
 _WORDS_AT_ONCE, _ROWS_AT_ONCE = 5e8, 64  # at most, of what is compared: Ctrl-C does not wait longer
@@ -61,6 +62,7 @@ def least_searched(
     known, cost = found
     may, scores, way = known.may, known.scores, Way(root, certificate, sets)
     everything = sets.packed(np.ones(len(root.weights), dtype=bool))
+    plain = min(_PLAIN_WORDS, _PLAIN_OF_MANY) if len(hard) > _MANY else _PLAIN_WORDS
     shared = SharedSearch(known, cost, everything, most, _GROWTH)
 
     def reached() -> Iterator[_Leaf]:
@@ -72,7 +74,7 @@ def least_searched(
         n_paid = int(n_ones(leaf.paid[None])[0])
         scale = _GROWTH / max(1, most)
         room = max(0, most - n_paid)
-        least = kernels.least_cost(known, leaf.paid, leaf.shut, leaf.is_covered, room, scale, _PLAIN_WORDS)
+        least = kernels.least_cost(known, leaf.paid, leaf.shut, leaf.is_covered, room, scale, plain)
         if least != kernels.TOO_MUCH:
             return n_paid + int(least)
         try:

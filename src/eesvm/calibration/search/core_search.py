@@ -8,6 +8,10 @@ depth first. Targets come closer and closer to the known loss, and are lowered w
 budget is split and searched in parts. Of the first of these the whole story is kept; later, where a proof would become
 too large, only that they were searched: whoever checks the proof can search them as well.
 
+Parts can also be searched by shares (`core_shares`): a node takes a thousand times as long, and there are far fewer.
+Which way takes less time depends on the table, so one long target is tried by shares, and if that takes too long, it is
+begun again plainly.
+
 The core grows where it proves too little: when all of it is covered for less than the target, the positive that is
 then the dearest of those uncovered joins it. If there is none, a better solution is found.
 """
@@ -42,6 +46,12 @@ _TIMES_THE_FIRST = 4  # words that its first node looks at, at most: as many in 
 _LITTLE = 0.05  # of the nodes of such a part: the deepest node that has no more below it is searched again
 _STORY = 200_000  # events of a part
 _SHORT = 200  # events that are told in any case: a checker would not be faster without them
+_SLOWER = 4.0  # what looking at a word takes in searching by shares
+_TRIAL, _TOO_LONG = (
+    1e10,
+    2.0,
+)  # words that a target is expected to take when it is tried by shares; as many times at most
+_AGAIN, _TRIAL_TIME = 30.0, 0.1  # times as many words for another trial; seconds left that it may take if it is in vain
 _BATCH = 64  # parts that are searched side by side, whatever the number of threads
 _FIRST_ROOM, _MOST_BYTES = 32, 2**30  # positives of the core at first, and memory of their bits at most
 _MOST_COMMON = 2**28  # bytes of numbers of common negatives
@@ -49,7 +59,7 @@ _FEW_WORDS = 600  # of bits of a pair: where they have fewer, counting them agai
 _AFTER = 1.0  # of the words that counting them takes: so long a target is searched without them
 _UNSEEN, _MOST_ROWS = 5e8, 64  # words, and rows at most, that are counted between two looks at the time
 _TOLD, _MOST_EVENTS = 4_000_000, 24_000_000  # after which stories are not kept, and at most: in certificates
-_LEFT_TO_CHECKER = 1e9  # words of parts that were searched by shares, which are left to the checker together
+_LEFT_TO_CHECKER = 4e9  # words of parts that were searched by shares, which are left to the checker together
 _MOST_POSITIVES, _MOST_EXEMPLARS = 2**16 - 1, 2**16 - 2  # that an event can name
 
 Story = NDArray[np.uint32]
@@ -102,7 +112,10 @@ class CoreSearch:
         self.work_before = 0.0  # words of the targets before this one
         self.work, self.n_nodes, self.n_events = 0.0, 0, 0  # events: that prove this target so far
         self.shares: CoreShares | None = None
-        self.shares_begun = False  # for this target
+        self.by_shares, self.shares_begun = False, False  # for this target
+        self.proved_by_shares = False
+        self.trial: float | None = None  # words after which this target is begun again plainly
+        self.next_trial = _TRIAL
         self.is_over = n_exemplars > _MOST_EXEMPLARS
 
     def step(self, loss: float) -> Levels | None:
@@ -111,6 +124,8 @@ class CoreSearch:
             self._begin()
         if not self.pending:
             self._aim(int(loss))
+        elif self.trial is not None and self.work - self.work_before > self.trial:
+            self._begin_target(by_shares=False)
         elif self.seconds_left() < self.lower_at:
             # It may not be reached in time. What is done proves more than a lower one, and what is left is easier.
             self.target = self.bound + -(-(self.target - self.bound) // 2)
@@ -135,6 +150,7 @@ class CoreSearch:
         )
         if not self.pending and not self.is_over:
             self.bound, self.proved = max(self.bound, self.target), self.root
+            self.proved_by_shares = self.by_shares
             self.took.append((self.target, self.began_at - self.seconds_left()))
             self.counted.append((self.target, self.work - self.work_before))
             self.is_over = self.bound >= loss
@@ -144,7 +160,7 @@ class CoreSearch:
     def proof(self) -> CoreProof:
         """The proof of the bound, once there is one."""
         assert self.proved is not None
-        shared = [] if self.shares is None else self.shares.positives
+        shared = self.shares.positives if self.shares is not None and self.proved_by_shares else []
         names = [*shared, *(p for p in self.core if p not in shared)]
         place = np.array([names.index(p) for p in self.core], dtype=np.uint32)
         delta = self.ranked.delta[names]
@@ -172,19 +188,39 @@ class CoreSearch:
         if growth is None:
             return math.inf
         last, work = self.counted[-1]
-        return max(work * math.exp(min(700.0, growth * (target - last))), self.work - self.work_before)
+        expected = work * math.exp(min(700.0, growth * (target - last)))
+        return max(expected, self.work - self.work_before)
 
     def _aim(self, loss: int) -> None:
         left = loss - self.bound
         self.target = self.bound + max(1, math.ceil(_NEARER * left))
         if loss - self.target < _AT_ONCE * loss:
             self.target = loss
-        self.began_at, self.work_before = self.seconds_left(), self.work
+        self.began_at = self.seconds_left()
         self.target = min(self.target, self._in_good_order(loss), self._in_time())
-        # From the beginning: what was too dear to be looked at may be affordable now.
-        self.root, self.shares_begun = Part(np.zeros_like(self.highest), self.highest), False
+        expected = self._expected()
+        is_trial = not self.by_shares and expected is not None and expected >= self.next_trial
+        self._begin_target(self.by_shares or is_trial)
+        if is_trial and expected is not None:
+            self.trial, self.next_trial = _TOO_LONG * expected, _AGAIN * expected
+
+    def _begin_target(self, by_shares: bool) -> None:
+        """From the beginning: what was too dear to be looked at may be affordable now."""
+        self.by_shares, self.shares_begun, self.trial = by_shares, False, None
+        self.root = Part(np.zeros_like(self.highest), self.highest)
         self.pending, self.n_events = [self.root], 0
+        self.began_at, self.work_before = self.seconds_left(), self.work
         self.lower_at = (_LAST_IN_TIME if self._is_last() else _IN_TIME) * self.began_at
+
+    def _expected(self) -> float | None:
+        """Words that the target is expected to take, None where it is not known or too late to try another way."""
+        growth = _growth(self.counted, _APART)
+        if growth is None:
+            return None
+        last, work = self.counted[-1]
+        expected = work * math.exp(min(700.0, growth * (self.target - last)))
+        seconds = self.took[-1][1] * expected / work
+        return expected if _TOO_LONG * seconds <= _TRIAL_TIME * self.began_at else None
 
     def _in_good_order(self, loss: int) -> int:
         """The target that is not much more work than the last one: one that is not reached proves nothing."""
@@ -270,9 +306,9 @@ class CoreSearch:
         free, paid = self._free(part.lowest)
         found = self.shares.examine(free, paid, part.lowest, part.highest, part.above)
         if found.covered is not None:
-            return _Outcome(kernels.COVERED, found.n_nodes, found.work, free=found.covered)
+            return _Outcome(kernels.COVERED, found.n_nodes, _SLOWER * found.work, free=found.covered)
         if found.is_closed:
-            return _Outcome(kernels.FINISHED, found.n_nodes, found.work, _UNTOLD, is_shared=True)
+            return _Outcome(kernels.FINISHED, found.n_nodes, _SLOWER * found.work, _UNTOLD, is_shared=True)
         assert found.node is not None
         parts, highest, q = [], np.minimum(part.highest, found.node.highest), found.positive
         for j, is_closed in zip(found.exemplar, found.closed, strict=True):
@@ -285,14 +321,16 @@ class CoreSearch:
             highest = highest.copy()
             highest[j] = min(highest[j], level - 1)
         parts.append(Part(part.lowest, highest, _UNTOLD, is_shared=True))
-        return _Outcome(kernels.OUT_OF_BUDGET, found.n_nodes, found.work, parts=parts, is_shared=True)
+        return _Outcome(kernels.OUT_OF_BUDGET, found.n_nodes, _SLOWER * found.work, parts=parts, is_shared=True)
 
     def _begin_shares(self) -> Node | None:
-        """The root of this target, whose shares parts begin with; None where there is no room for shares."""
+        """The root of this target, whose shares parts begin with; None where parts are searched plainly."""
+        if not self.by_shares:
+            return None
         if self.shares is None:
             self.shares = CoreShares(self.ranked, self.number, self.highest)
         if not self.shares_begun:
-            self.work += self.shares.begin(self.target, self.core)
+            self.work += _SLOWER * self.shares.begin(self.target, self.core)
             self.shares_begun = True
         return None if self.shares.is_full else self.shares.root
 
