@@ -46,20 +46,20 @@ _TIMES_THE_FIRST = 4  # words that its first node looks at, at most: as many in 
 _LITTLE = 0.05  # of the nodes of such a part: the deepest node that has no more below it is searched again
 _STORY = 200_000  # events of a part
 _SHORT = 200  # events that are told in any case: a checker would not be faster without them
-_SLOWER = 4.0  # what looking at a word takes in searching by shares
+_SLOWER = 15.0  # what looking at a word takes in searching by shares
 _TRIAL, _TOO_LONG = (
     1e10,
     2.0,
 )  # words that a target is expected to take when it is tried by shares; as many times at most
-_AGAIN, _TRIAL_TIME = 30.0, 0.1  # times as many words for another trial; seconds left that it may take if it is in vain
-_BATCH = 64  # parts that are searched side by side, whatever the number of threads
+_AGAIN, _TRIAL_TIME = 10.0, 0.1  # times as many words for another trial; seconds left that it may take if it is in vain
+_BATCH, _BATCH_ON_TRIAL = 64, 16  # parts that are searched side by side, whatever the number of threads
 _FIRST_ROOM, _MOST_BYTES = 32, 2**30  # positives of the core at first, and memory of their bits at most
 _MOST_COMMON = 2**28  # bytes of numbers of common negatives
 _FEW_WORDS = 600  # of bits of a pair: where they have fewer, counting them again takes no longer than comparing pairs
 _AFTER = 1.0  # of the words that counting them takes: so long a target is searched without them
 _UNSEEN, _MOST_ROWS = 5e8, 64  # words, and rows at most, that are counted between two looks at the time
 _TOLD, _MOST_EVENTS = 4_000_000, 24_000_000  # after which stories are not kept, and at most: in certificates
-_LEFT_TO_CHECKER = 4e9  # words of parts that were searched by shares, which are left to the checker together
+_LEFT_TO_CHECKER = 1.5e10  # words of parts that were searched by shares, which are left to the checker together
 _MOST_POSITIVES, _MOST_EXEMPLARS = 2**16 - 1, 2**16 - 2  # that an event can name
 
 Story = NDArray[np.uint32]
@@ -134,7 +134,8 @@ class CoreSearch:
         if self.shares is not None and self.shares_begun:
             self.shares.target = self.target
         self._count_common()
-        batch, self.pending = self.pending[-_BATCH:], self.pending[:-_BATCH]
+        n_parts = _BATCH if self.trial is None else min(_BATCH, _BATCH_ON_TRIAL)
+        batch, self.pending = self.pending[-n_parts:], self.pending[:-n_parts]
         outcomes: list[_Outcome | None] = [None] * len(batch)
 
         def work(first: int, last: int) -> None:
