@@ -469,6 +469,18 @@ def test_pca_equals_scikit_learn_up_to_sign(tmp_path, shape):
     np.testing.assert_array_equal(PCA.load(tmp_path / "pca.npz").transform(rows), pca.transform(rows))
 
 
+@pytest.mark.parametrize("shape", [(900, 600), (600, 900)])
+@pytest.mark.parametrize("last", [1e-1, 1e-4, 1e-9])
+def test_pca_of_large_samples_tells_directions_apart_whatever_their_share(shape, last):
+    sizes = np.geomspace(1, last, shape[1])
+    rows = (np.random.default_rng(0).normal(size=shape) * sizes + 3).astype(np.float32)
+    centred = rows - rows.mean(axis=0, dtype=np.float64)
+    _, _, expected = np.linalg.svd(centred, full_matrices=False)
+    found = PCA(200).fit(rows).components_.astype(np.float64)
+    np.testing.assert_allclose(found @ found.T, np.eye(200), atol=1e-5)
+    assert np.abs(np.einsum("nd,nd->n", found, expected[:200])).min() > 1 - 1e-5
+
+
 def slow_similarity(one, other, spread):
     return math.exp(-sum((float(a) - float(b)) ** 2 for a, b in zip(one, other, strict=True)) / spread)
 

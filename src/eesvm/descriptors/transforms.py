@@ -23,6 +23,8 @@ from eesvm.descriptors.base import Descriptor, Image, Rows
 
 _LEAST_VALUE = 1e-6  # of the largest: a direction in which landmarks vary less is rounding
 _MAPPED_TOGETHER = 1 << 12  # rows
+_EXACT_SIDE = 512  # of a sample: up to so many rows or columns float64 takes no time
+_LEAST_SHARE = 1e-4  # of the variance along the first direction: one with less is near rounding in float32
 
 
 class _Fitted:
@@ -302,22 +304,42 @@ def _similarities(rows: NDArray[Any], landmarks: NDArray[Any], spread: float) ->
 
 
 def _leading_directions(sample: NDArray[Any], mean: NDArray[np.float64], n: int) -> NDArray[np.float64]:
-    """(n, d) eigenvectors of the covariance, by the smaller of its two Gram matrices."""
+    """(n, d) eigenvectors of the covariance; of a large one in float32, where that tells directions from rounding."""
+    if max(_EXACT_SIDE, 2 * n) <= min(sample.shape):
+        directions = _directions(sample, mean, n, np.dtype(np.float32), _LEAST_SHARE)
+        if directions is not None:
+            return directions
+    directions = _directions(sample, mean, n, np.dtype(np.float64))
+    assert directions is not None
+    return directions
+
+
+def _directions(
+    sample: NDArray[Any], mean: NDArray[np.float64], n: int, dtype: np.dtype[Any], least_share: float = -np.inf
+) -> NDArray[np.float64] | None:
+    """The same by the smaller of its two Gram matrices; None where the sample varies less along one of them.
+
+    The least share is of the variance along the first one.
+    """
     if len(sample) >= sample.shape[1]:
-        covariance = np.zeros((sample.shape[1],) * 2)
+        covariance = np.zeros((sample.shape[1],) * 2, dtype)
         for _, block in row_blocks(sample):
-            centred = block - mean
+            centred = (block - mean).astype(dtype, copy=False)
             covariance += centred.T @ centred
-        return _leading_vectors(covariance, n).T.copy()
-    centred = sample - mean
-    directions = _leading_vectors(centred @ centred.T, n).T @ centred
+        values, vectors = _leading(covariance, n)
+        return vectors.T.astype(np.float64) if values[-1] >= least_share * values[0] else None
+    centred = (sample - mean).astype(dtype, copy=False)
+    values, vectors = _leading(centred @ centred.T, n)
+    if values[-1] < least_share * values[0]:
+        return None
+    directions = (vectors.T @ centred).astype(np.float64)
     lengths = np.linalg.norm(directions, axis=1, keepdims=True)
     is_real = lengths > 1e-10 * lengths.max()  # a sample of n rows varies in at most n - 1 directions
     return np.where(is_real, directions / np.where(is_real, lengths, 1.0), 0.0)
 
 
-def _leading_vectors(matrix: NDArray[np.float64], n: int) -> NDArray[np.float64]:
-    """(d, n) eigenvectors of a symmetric matrix, those of the largest values first; the others are not computed."""
+def _leading(matrix: NDArray[Any], n: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The n largest eigenvalues of a symmetric matrix, falling, and (d, n) their eigenvectors; no others."""
     d = len(matrix)
-    _, vectors = linalg.eigh(matrix, subset_by_index=[d - n, d - 1], overwrite_a=True, check_finite=False)
-    return np.asarray(vectors[:, ::-1])
+    values, vectors = linalg.eigh(matrix, subset_by_index=[d - n, d - 1], overwrite_a=True, check_finite=False)
+    return values[::-1], vectors[:, ::-1]

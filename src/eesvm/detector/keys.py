@@ -19,7 +19,7 @@ from eesvm.detector.class_calibration import JOINT, SHRINKABLE
 from eesvm.detector.files import class_folder
 from eesvm.detector.options import DetectorOptions
 
-_VERSION = 3  # part of every key: to be raised when the same inputs train another model
+_VERSION = 4  # part of every key: to be raised when the same inputs train another model
 
 
 @dataclass(frozen=True, eq=False)
