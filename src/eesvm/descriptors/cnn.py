@@ -26,7 +26,7 @@ from eesvm import boxes as box_functions
 from eesvm._support.validation import InputError, check_number
 from eesvm.descriptors.backbones import LARGEST_STRIDE, Backbone
 from eesvm.descriptors.base import Boxes, Image, Rows, check_image, check_windows, normalise_rows
-from eesvm.descriptors.pooling import integral_map, pool_windows
+from eesvm.descriptors.pooling import integral_map, pool_into
 from eesvm.descriptors.resampling import resample
 
 LITE_LEVELS = "head@1+stride_16@3"
@@ -42,7 +42,7 @@ class Level(NamedTuple):
 
 
 class MapMemory:
-    """Feature maps of pictures that will be described once more, by the pixels that enter the network.
+    """Feature maps of images that will be described once more, by their pixels.
 
     While it is open maps are kept, up to so many bytes; after that each is handed out once.
 
@@ -55,25 +55,22 @@ class MapMemory:
         self._lock, self._left, self._is_open = threading.Lock(), n_bytes, True
         self._maps: dict[bytes, list[NDArray[np.float32]]] = {}
 
-    def get(
-        self, picture: NDArray[np.float32], compute: Callable[[NDArray[np.float32]], list[NDArray[np.float32]]]
-    ) -> list[NDArray[np.float32]]:
-        """The maps of a picture (1, h, w, 3), which may be used up.
+    def get(self, image: Image, compute: Callable[[Image], list[NDArray[np.float32]]]) -> list[NDArray[np.float32]]:
+        """The maps of an image.
 
         Parameters
         ----------
-        picture : what would enter the network.
+        image : (height, width, 3) uint8, RGB.
         compute : gives its maps.
         """
         if not self._maps and not (self._is_open and self._left > 0):
-            return compute(picture)
-        pixels = np.ascontiguousarray(picture).reshape(-1).view(np.uint8).data
-        key = hashlib.blake2b(pixels, digest_size=16).digest() + repr(picture.shape).encode()
+            return compute(image)
+        key = hashlib.blake2b(np.ascontiguousarray(image).data, digest_size=16).digest() + repr(image.shape).encode()
         with self._lock:
             known = self._maps.get(key) if self._is_open else self._maps.pop(key, None)
         if known is not None:
             return known
-        maps = compute(picture)
+        maps = compute(image)
         n_bytes = sum(one.nbytes for one in maps)
         with self._lock:
             if self._is_open and n_bytes <= self._left:
@@ -131,11 +128,12 @@ class PooledCNN:
         image, windows = check_image(image), check_windows(boxes)
         rows = np.empty((len(windows), self.dimension), np.float32)
         if len(windows):
-            picture, scale = self._picture(image)
-            shape = np.array(picture.shape[1:3])
-            maps = dict(zip(self.backbone.layers, self.memory.get(picture, self.backbone), strict=True))
-            windows = box_functions.clip(windows, image.shape[1], image.shape[0]) * scale
-            self._fill(rows, maps, windows, shape)
+            height, width = image.shape[:2]
+            inner, outer = self._sides(height, width)
+            maps = self.memory.get(image, lambda pixels: self.backbone(self._picture(pixels)))
+            scale = np.array([inner[1] / width, inner[0] / height] * 2)
+            windows = box_functions.clip(windows, width, height) * scale
+            self._fill(rows, dict(zip(self.backbone.layers, maps, strict=True)), windows, np.array(outer))
         return rows
 
     def parameters(self) -> dict[str, Any]:
@@ -149,23 +147,28 @@ class PooledCNN:
             "power": self.power,
         }
 
-    def _picture(self, image: Image) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-        """(1, h, w, 3) with the image in its upper left corner and the mean colour around, and the four scales."""
-        height, width = image.shape[:2]
+    def _sides(self, height: int, width: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Height and width that an image has in the picture that enters the network, and those of the picture."""
         if self.backbone.is_fixed:
-            out_height, out_width = self.backbone.input_size
-            factor = min(out_height / height, out_width / width)
+            outer_height, outer_width = self.backbone.input_size
+            factor = min(outer_height / height, outer_width / width)
         else:
             factor = self.size / max(height, width)
         inner_height, inner_width = (max(1, round(side * factor)) for side in (height, width))
         if not self.backbone.is_fixed:
             step = self.backbone.multiple
-            out_height, out_width = (-(-side // step) * step for side in (inner_height, inner_width))
-        picture = np.empty((1, out_height, out_width, 3), np.float32)
+            outer_height, outer_width = (-(-side // step) * step for side in (inner_height, inner_width))
+        return (inner_height, inner_width), (outer_height, outer_width)
+
+    def _picture(self, image: Image) -> NDArray[np.float32]:
+        """(1, h, w, 3) with the image in its upper left corner and the mean colour around."""
+        height, width = image.shape[:2]
+        inner, outer = self._sides(height, width)
+        picture = np.empty((1, *outer, 3), np.float32)
         picture[:] = self.backbone.normalisation.mean
         whole = np.array([[0.0, 0.0, width, height]])
-        picture[:, :inner_height, :inner_width] = resample(image, whole, inner_height, inner_width)
-        return picture, np.array([inner_width / width, inner_height / height] * 2)
+        picture[:, : inner[0], : inner[1]] = resample(image, whole, *inner)
+        return picture
 
     def _fill(self, rows: Rows, maps: dict[str, NDArray[np.float32]], windows: Boxes, shape: NDArray[np.int64]) -> None:
         """Fills `rows` level by level; `windows` are in the pixels of a picture of this shape."""
@@ -175,9 +178,12 @@ class PooledCNN:
             if layer not in integrals:
                 integrals[layer] = integral_map(np.ascontiguousarray(maps[layer][0].transpose(1, 2, 0)))
             stride = np.tile(shape[::-1] / np.array(maps[layer].shape[:1:-1]), 2)
-            means = pool_windows(integrals[layer], windows / stride, grid, grid).reshape(len(rows), -1)
-            rows[:, start : start + means.shape[1]] = normalise_rows(_rooted(means, self.power))
-            start += means.shape[1]
+            pool_into(integrals[layer], windows / stride, grid, grid, self.power == 0.5, rows, start)
+            level = rows[:, start : start + grid * grid * integrals[layer].shape[2]]
+            if self.power not in (0.5, 1):
+                level[:] = np.copysign(np.abs(level) ** np.float32(self.power), level)
+            normalise_rows(level)
+            start += level.shape[1]
 
 
 class CropCNN:
@@ -257,11 +263,3 @@ def with_context(boxes: Boxes, size: tuple[int, int], context: float) -> Boxes:
     height, width = size
     half = sides / 2 * np.array([width / (width - 2 * context), height / (height - 2 * context)])
     return np.concatenate([centres - half, centres + half], axis=1)
-
-
-def _rooted(rows: Rows, power: float) -> Rows:
-    if power == 1:
-        return rows
-    sizes = np.abs(rows)
-    roots = np.sqrt(sizes, out=sizes) if power == 0.5 else np.power(sizes, np.float32(power), out=sizes)
-    return np.copysign(roots, rows, out=roots)

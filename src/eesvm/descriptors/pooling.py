@@ -20,7 +20,8 @@ Sums = NDArray[np.float64]
 def pool_windows(integral: Sums, windows: NDArray[np.float64], rows: int, columns: int) -> NDArray[np.float32]:
     """(n, rows, columns, c) means over the cells of a grid in each window; `integral` as made by `integral_map`."""
     out = np.empty((len(windows), rows, columns, integral.shape[2]), np.float32)
-    pool_into(integral, np.ascontiguousarray(windows, np.float64), out)
+    flat = out.reshape(len(windows), -1)
+    pool_into(integral, np.ascontiguousarray(windows, np.float64), rows, columns, False, flat, 0)
     return out
 
 
@@ -40,13 +41,21 @@ def integral_map(values: NDArray[np.float32]) -> Sums:
 
 
 @kernel()
-def pool_into(integral: Sums, windows: NDArray[np.float64], out: NDArray[np.float32]) -> None:
-    """Fills `out` (n, rows, columns, c) with the means of `pool_windows`."""
-    n, rows, columns, channels = out.shape
+def pool_into(
+    integral: Sums,
+    windows: NDArray[np.float64],
+    rows: int,
+    columns: int,
+    is_rooted: bool,
+    out: NDArray[np.float32],
+    begin: int,
+) -> None:
+    """Fills columns of `out` (n, d) from `begin` on: means as in `pool_windows`, or their roots with their signs."""
+    channels = integral.shape[2]
     total = np.empty(channels)
     row_ids, row_weights = np.empty(4, np.int64), np.empty(4)
     column_ids, column_weights = np.empty(4, np.int64), np.empty(4)
-    for k in range(n):
+    for k in range(len(windows)):
         step_x = (windows[k, 2] - windows[k, 0]) / columns
         step_y = (windows[k, 3] - windows[k, 1]) / rows
         for i in range(rows):
@@ -63,8 +72,18 @@ def pool_into(integral: Sums, windows: NDArray[np.float64], out: NDArray[np.floa
                             corner = integral[row_ids[a], column_ids[b]]
                             for c in range(channels):
                                 total[c] += weight * corner[c]
+                first = begin + (i * columns + j) * channels
                 for c in range(channels):
-                    out[k, i, j, c] = total[c]
+                    out[k, first + c] = total[c]
+                if is_rooted:
+                    _root(out[k, first : first + channels])
+
+
+@inner()
+def _root(means: NDArray[np.float32]) -> None:
+    """In place: the root of the size of each, with its sign."""
+    for c in range(len(means)):
+        means[c] = np.copysign(np.sqrt(np.abs(means[c])), means[c])
 
 
 @inner()
