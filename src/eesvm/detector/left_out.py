@@ -133,7 +133,9 @@ def _image_windows(windows: TrainingWindows, k: int, exemplars: LinearExemplars)
     """Scores and rows of the windows of an image that may be detected."""
     rows = np.arange(windows.starts[k], windows.starts[k + 1])
     rows = rows[windows.instance[rows] < 0]
-    scores = score_windows(windows.descriptors[rows], exemplars.coef_, exemplars.intercept_)
+    is_span = len(rows) and rows[-1] - rows[0] == len(rows) - 1  # objects come first: then no copy is needed
+    described = windows.descriptors[rows[0] : rows[-1] + 1] if is_span else windows.descriptors[rows]
+    scores = score_windows(described, exemplars.coef_, exemplars.intercept_)
     kept = np.sort(np.unique(np.concatenate([_best(scores), _best(_standardised(scores))]))) if len(rows) else rows
     return scores[kept], rows[kept]
 

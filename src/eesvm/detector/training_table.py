@@ -86,6 +86,11 @@ class TrainingWindows:
         return np.array([record.image_id for record in self.records], dtype=np.str_)
 
     @cached_property
+    def _overlaps(self) -> dict[tuple[str, bool], NDArray[np.float64]]:
+        """What `overlap` has said of the class that it was asked about last."""
+        return {}
+
+    @cached_property
     def _instances(self) -> list[dict[int, Instance]]:
         return [{instance.index: instance for instance in record.instances} for record in self.records]
 
@@ -109,13 +114,23 @@ class TrainingWindows:
         return len(self) + np.searchsorted(self.mirrored, rows)
 
     def overlap(self, class_name: str, with_difficult: bool = True) -> NDArray[np.float64]:
-        """(n,) the largest IoU of each window with an object of the class, 0 where its image has none.
+        """(n,) the largest IoU of each window with an object of the class, 0 where its image has none; read-only.
 
         Parameters
         ----------
         class_name : whose objects count.
         with_difficult : count difficult objects and groups, too.
         """
+        known, key = self._overlaps, (class_name, with_difficult)
+        found = known.get(key)
+        if found is None:
+            if any(name != class_name for name, _ in list(known)):  # classes are gone through one after the other
+                known.clear()
+            found = known[key] = self._overlap_with(class_name, with_difficult)
+            found.flags.writeable = False
+        return found
+
+    def _overlap_with(self, class_name: str, with_difficult: bool) -> NDArray[np.float64]:
         overlaps = np.zeros(len(self))
         for k, record in enumerate(self.records):
             objects = [

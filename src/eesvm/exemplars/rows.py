@@ -93,8 +93,7 @@ class PartedRows:
     def blocks(self, n_rows: int) -> Iterator[tuple[int, F32]]:
         """(first row, rows) from the first row to the last, at most about `n_rows` at a time."""
         for first, last in _spans(self.starts, n_rows):
-            rows = [self._part(number) for number in range(first, last)]
-            block = rows[0] if len(rows) == 1 else np.concatenate(rows)
+            block = self._part(first) if last == first + 1 else self._joined(first, last)
             for start in range(0, len(block), n_rows):
                 yield int(self.starts[first]) + start, block[start : start + n_rows]
 
@@ -118,16 +117,19 @@ class PartedRows:
         n, width = self.shape
         if 4 * n * width > n_bytes:
             return self
-        values = np.empty((n, width), dtype=np.float32)
-        for number, (start, end) in enumerate(pairwise(self.starts)):
-            part = self.parts[number]
-            if self._is_whole(number):
-                values[start:end] = part
-            elif self.kept is not None and part.dtype == np.float32:  # without a copy in between
-                np.take(part, self.kept[number], axis=0, out=values[start:end], mode="clip")
+        return HeldRows(self._joined(0, len(self.parts)), self.starts)
+
+    def _joined(self, first: int, last: int) -> F32:
+        """The rows of some parts, as one array."""
+        origin = self.starts[first]
+        values = np.empty((self.starts[last] - origin, self.shape[1]), dtype=np.float32)
+        for number in range(first, last):
+            part, own = self.parts[number], values[self.starts[number] - origin : self.starts[number + 1] - origin]
+            if self.kept is not None and part.dtype == np.float32 and not self._is_whole(number):
+                np.take(part, self.kept[number], axis=0, out=own, mode="clip")  # without a copy in between
             else:
-                values[start:end] = self._part(number)
-        return HeldRows(values, self.starts)
+                own[:] = self._part(number)
+        return values
 
     def _part(self, number: int) -> F32:
         part = self.parts[number]

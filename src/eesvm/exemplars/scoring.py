@@ -19,6 +19,7 @@ from eesvm._support.validation import InputError, check_finite, check_number
 from eesvm.exemplars.rows import F32, Rows, as_float32, as_rows, checked_blocks
 
 _BLOCK_BYTES = 1 << 22  # of scores that are computed together
+_BLOCK_ROWS = 1 << 12  # at most: they may be copies
 
 
 def score_windows(
@@ -62,7 +63,7 @@ def score_windows(
 
 def rows_of_a_block(n_exemplars: int) -> int:
     """Windows that are scored together unless `block_rows` says otherwise."""
-    return max(64, _BLOCK_BYTES // (4 * max(n_exemplars, 1)))
+    return max(64, min(_BLOCK_BYTES // (4 * max(n_exemplars, 1)), _BLOCK_ROWS))
 
 
 def check_biases(values: Any, n: int) -> F32:
