@@ -93,7 +93,7 @@ class ClassStages:
         budget = None if self._memory is None else self._memory.training
         rows, instances = class_rows(windows, name, options, random_state)
         n_blocks, n_negatives = 1, int(rows.is_negative.sum())
-        trainer = make_trainer(options, None, checkpoint, memory_budget=budget)
+        trainer = make_trainer(options, None, len(rows.own), checkpoint, memory_budget=budget)
         if isinstance(trainer, ExemplarSVMs):
             n_blocks = trainer.n_blocks(len(rows.own), n_negatives, windows.descriptors.shape[1])
         if n_blocks == 1:  # nothing is done before the class is, and that is kept anyway
@@ -107,7 +107,7 @@ class ClassStages:
             self.engine.submit(block_task, table, packed, options, single, blocks, n_blocks, kept, budget, progress)
             for blocks in self._pieces(n_blocks)
         ]
-        return _SentClass(instances, single, pieces, n_negatives)
+        return _SentClass(instances, single, pieces, len(rows.own), n_negatives)
 
     def trained(self, name: str) -> TrainedClass:
         """A class that was sent."""
@@ -117,7 +117,7 @@ class ClassStages:
         others = [task for one in self._classes.values() if isinstance(one, _SentClass) for task in one.pieces]
         self._wait(sent.pieces, "training blocks of exemplars", others)
         single = sent.single.result()
-        trainer = make_trainer(self.options.training, single)
+        trainer = make_trainer(self.options.training, single, sent.n_exemplars)
         found = [task.result() for task in sent.pieces]
         fitted = trainer.join(list(chain(*found))) if isinstance(trainer, ExemplarSVMs) else found[0]
         return trained_class(name, fitted, sent.instances, single, sent.n_negatives)
@@ -226,6 +226,7 @@ class _SentClass:
     instances: tuple[Instance, ...]
     single: Pending
     pieces: list[Pending]
+    n_exemplars: int
     n_negatives: int
 
 

@@ -31,7 +31,9 @@ from eesvm.structures import Dataset, Instance
 F32 = NDArray[np.float32]
 Scorer = Callable[[NDArray[np.bool_], F32, F32], F32]  # which windows, weights, biases -> scores
 
-_THREADS = 4  # of the trainer, always: the last bits of weights depend on how exemplars are shared out
+# Threads of the trainer, and exemplars for each further one: fewer spend more time on waiting for each other than they
+# save. They depend on nothing else, as the last bits of weights depend on how exemplars are shared out.
+_MOST_THREADS, _PER_THREAD = 4, 32
 
 _FEW_NEGATIVES = 100  # windows; an image has hundreds
 
@@ -167,7 +169,7 @@ def train_class(
     options = TrainingOptions() if options is None else options
     chosen, instances = class_rows(windows, class_name, options, random_state)
     single = train_single(windows.table, chosen, options.single_loss, random_state)
-    trainer = make_trainer(options, single, checkpoint, progress, memory_budget)
+    trainer = make_trainer(options, single, len(chosen.own), checkpoint, progress, memory_budget)
     trainer.fit(*training_rows(windows.table, chosen, options.own_image))
     return trained_class(class_name, trainer, instances, single, int(chosen.is_negative.sum()))
 
@@ -227,11 +229,12 @@ def training_rows(table: DescriptorTable, chosen: ClassRows, own_image: bool) ->
 def make_trainer(
     options: TrainingOptions,
     single: SingleSVM | None,
+    n_exemplars: int,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Callable[[TrainingProgress], object] | None = None,
     memory_budget: int | None = None,
 ) -> LinearExemplars:
-    """The trainer of exemplars that the options name; `single` is the prior, where one is wanted."""
+    """The trainer of so many exemplars that the options name; `single` is the prior, where one is wanted."""
     if options.trainer == "lda":
         return ExemplarLDA()
     return ExemplarSVMs(
@@ -241,7 +244,7 @@ def make_trainer(
         prior=(single.weights, single.bias) if single is not None and options.prior == "class" else None,
         checkpoint=checkpoint,
         progress=progress,
-        n_jobs=_THREADS,
+        n_jobs=min(_MOST_THREADS, 1 + n_exemplars // _PER_THREAD),
         memory_budget=memory_budget,
     )
 

@@ -240,7 +240,7 @@ def _train(
     """Exemplars of the new objects; `images` are those of the negatives."""
     own = np.array([one.image_id for one in news.instances] * (1 + options.training.mirror))
     groups = () if options.training.own_image else (own, images)
-    return make_trainer(options.training, single).fit(new, negatives, *groups)
+    return make_trainer(options.training, single, len(new)).fit(new, negatives, *groups)
 
 
 def _train_single(objects: F32, negatives: F32, options: DetectorOptions) -> SingleSVM:

@@ -73,8 +73,8 @@ def block_task(
     progress: Callable[[TrainingProgress], object] | None = None,
 ) -> list[Solution] | LinearExemplars:
     """Train some blocks of exemplars, out of `n_blocks`; exemplar LDA is one block."""
-    trainer = make_trainer(options, single, checkpoint, progress, memory_budget)
     exemplars, negatives, *groups = training_rows(packed.table(descriptors), packed.rows(), options.own_image)
+    trainer = make_trainer(options, single, len(exemplars), checkpoint, progress, memory_budget)
     if memory_budget is None:
         negatives = negatives.held(_HELD_BYTES)
     rows = exemplars, negatives, *groups
