@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import difflib
+import gc
 import itertools
 import math
 import re
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from types import ModuleType
 from typing import Any, NoReturn
 
 from eesvm._support.validation import MISSING, InputError
@@ -87,8 +89,22 @@ def add_verb(verbs: Parsers, name: str, work: str | None, summary: str, text: st
 
 def _run(work: str, arguments: argparse.Namespace) -> int:
     module, function = work.split(":")
-    status: int = getattr(import_module(f"eesvm.cli.{module}"), function)(arguments)
+    status: int = getattr(_loaded(f"eesvm.cli.{module}"), function)(arguments)
     return status
+
+
+def _loaded(name: str) -> ModuleType:
+    """A module. What it brings along stays, so nobody looks for garbage among it, neither now nor later."""
+    if name in sys.modules:
+        return sys.modules[name]
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return import_module(name)
+    finally:
+        gc.freeze()
+        if collects:
+            gc.enable()
 
 
 def add_table_arguments(parser: argparse.ArgumentParser, missing: str | None = None) -> None:
