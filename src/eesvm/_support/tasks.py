@@ -156,10 +156,10 @@ class LocalEngine(SerialEngine):
     """
 
     fills_cache = False
-    n_ahead = 0
 
     def __init__(self, n_jobs: int | None = None, n_background: int = 0) -> None:
         self.task_threads = n_jobs
+        self.n_ahead = min(1, n_background)  # so that the background has something to compute until the end
         self._n_background, self._owner = n_background, threading.get_ident()
         self._threads: list[threading.Thread] = []
         self._waiting: deque[_Lazy] = deque()
