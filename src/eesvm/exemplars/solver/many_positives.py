@@ -3,7 +3,8 @@
 In: rows, of which the first are positives, and what is known from the time before. Out: weights, in place. The matrix
 of a Newton step, I + 2 sum of C x x' over the rows that miss their margin, is kept from step to step and from time to
 time, and only rows that have changed sides are added to it or taken out. So a step costs two products with all rows and
-one solution, and each retraining a few steps.
+one solution, and each retraining a few steps. Of very many new rows that miss their margin most keep it after a step:
+only the half that misses it by more is added, and when there are few all of them are.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from eesvm.exemplars.solver.problem import F64, Objective
 MAX_STEEPNESS = 1e6  # cost times squared length, summed over rows: beyond it a matrix needs more than float32
 
 _MAX_STEPS = 60
+_STEEP = 1e4  # sum of the eigenvalues of a matrix from which on it is factorised in float64; the least is 1
 _SLOPE_LEFT, _MAX_TRIALS = 0.1, 12  # of the slope along a step, where the search for its length ends; at the latest
+_MANY_NEW, _ADDED = 300, 0.5  # rows that miss their margin anew, from which on only a part of them is added
 _FEW_CHANGES = 0.7  # rows that changed sides, of those that miss their margin, beyond which these are added up anew
 
 
@@ -77,7 +80,7 @@ class RunningSVM:
             value = self.weights @ self.weights / 2 + (costs * missing).astype(np.float64) @ missing
             if gradient @ gradient / 2 <= tol * value:  # the criterion is at least as curved as |w|^2 / 2
                 return slopes
-            self._follow(rows, costs, missing > 0, is_counted)
+            self._follow(rows, costs, missing, is_counted)
             step = self._solved(gradient)
             if step is None:
                 return None
@@ -103,18 +106,23 @@ class RunningSVM:
         narrow = weights.astype(np.float32)
         return rows @ narrow[:-1] + narrow[-1] * np.float32(self.objective.bias_multiplier)
 
-    def _follow(self, rows: F32, costs: F32, is_missing: NDArray[np.bool_], is_counted: NDArray[np.bool_]) -> None:
-        """Count the rows that miss their margin, and no others."""
-        changed = np.flatnonzero(is_missing != is_counted)
-        if len(changed) > _FEW_CHANGES * np.count_nonzero(is_missing):
+    def _follow(self, rows: F32, costs: F32, missing: F32, is_counted: NDArray[np.bool_]) -> None:
+        """Count the rows that miss their margin, and no others; of many new ones those that miss it most."""
+        is_wanted = missing > 0
+        new = np.flatnonzero(is_wanted & ~is_counted)
+        n_left_out = len(new) - max(_MANY_NEW, int(_ADDED * len(new)))
+        if n_left_out > 0:
+            is_wanted[new[np.argpartition(missing[new], n_left_out)[:n_left_out]]] = False
+        changed = np.flatnonzero(is_wanted != is_counted)
+        if len(changed) > _FEW_CHANGES * np.count_nonzero(is_wanted):
             self._matrix[:] = 0
             is_counted[:] = False
-            changed = np.flatnonzero(is_missing)
-        is_new = is_missing[changed]
-        for some, sign in ((changed[is_new], 1), (changed[~is_new], -1)):
+            changed = np.flatnonzero(is_wanted)
+        is_added = is_wanted[changed]
+        for some, sign in ((changed[is_added], 1), (changed[~is_added], -1)):
             if len(some):
                 self._matrix += sign * self._products(rows[some], costs[some])
-        is_counted[:] = is_missing
+        is_counted[:] = is_wanted
 
     def _products(self, rows: F32, costs: NDArray[Any]) -> F32:
         """2 sum of C x x'."""
@@ -123,14 +131,18 @@ class RunningSVM:
         return np.asarray(scaled.T @ scaled)
 
     def _solved(self, gradient: F64) -> F64 | None:
-        """A Newton step; None where rounding has left the matrix without a factorisation."""
-        system = self._matrix.copy()
-        system[np.diag_indices_from(system)] += 1
+        """A Newton step; None where rounding has left the matrix without a factorisation.
+
+        Unless it is steep, float32 is enough for a direction: gradient and line search are exact.
+        """
+        dtype = np.float32 if np.trace(self._matrix) < _STEEP else np.float64
+        system = self._matrix.astype(dtype)
+        system[np.diag_indices_from(system)] += dtype(1)
         try:
             factors = linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
         except linalg.LinAlgError:
             return None
-        return np.asarray(linalg.cho_solve(factors, gradient, check_finite=False))
+        return np.asarray(linalg.cho_solve(factors, gradient.astype(dtype), check_finite=False), dtype=np.float64)
 
     def _length(self, slopes: F32, change: F32, costs: F32, direction: F64) -> float:
         """Where the criterion is about lowest along a direction; its slope there is a sum over rows."""
