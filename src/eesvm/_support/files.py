@@ -39,8 +39,11 @@ _LIST_NAME = ".eesvm-output"  # inside a folder of ours: the names of the files 
 
 
 @contextmanager
-def atomic_write(path: str | os.PathLike[str], text: bool = False) -> Iterator[IO[Any]]:
-    """A handle whose content becomes the file `path` when the block ends without an error, and is deleted otherwise."""
+def atomic_write(path: str | os.PathLike[str], text: bool = False, is_awaited: bool = True) -> Iterator[IO[Any]]:
+    """A handle whose content becomes the file `path` when the block ends without an error, and is deleted otherwise.
+
+    Where that `is_awaited`, the content is on the disk by then, and outlives a loss of power.
+    """
     target = Path(os.path.realpath(path))  # through a symbolic link, not over it
     if target.is_dir():
         raise InputError(f"cannot write {path}: it is a folder")
@@ -54,8 +57,9 @@ def atomic_write(path: str | os.PathLike[str], text: bool = False) -> Iterator[I
         with _naming(path, temporary):
             with open(temporary, "x" if text else "xb", **text_options) as handle:
                 yield handle
-                handle.flush()
-                os.fsync(handle.fileno())
+                if is_awaited:
+                    handle.flush()
+                    os.fsync(handle.fileno())
             os.replace(temporary, target)
     finally:
         with suppress(OSError):  # on a read-only disk this fails too, and would hide why

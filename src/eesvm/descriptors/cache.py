@@ -148,7 +148,8 @@ class DescriptorCache:
         n_bytes = len(head) + len(content)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with atomic_write(path) as handle:
+            # An entry that a loss of power has cut short is noticed: nobody need wait for the disk.
+            with atomic_write(path, is_awaited=False) as handle:
                 handle.write(head)
                 handle.write(content.data)
                 handle.write(_FOOTER.pack(_MARK, n_bytes, *_sums(content), len(head), zlib.crc32(head)))

@@ -20,6 +20,7 @@ from eesvm.exemplars.solver.problem import F64, Integers, TrainingProblem
 
 MAX_ROWS = 2048  # scored together
 _WORTH_SKIPPING = 0.7  # of a block must stay out at most, for a copy of the rest to pay
+_LONGEST_PAUSE = 15  # blocks
 _ROUNDING = 1e-5  # relative error of a float32 product of long rows, with room
 
 
@@ -53,14 +54,18 @@ def scan(
     biases = weights[:, -1] * multiplier
     centre = weights.mean(axis=0)
     radius = np.linalg.norm(weights - centre, axis=1).max() + _ROUNDING * np.linalg.norm(weights, axis=1).max()
+    pause = n_left = 0  # blocks in which nothing is skipped untried, after one in which too little could be
     for start, block in problem.negatives.blocks(look.n_rows):
         ids = np.arange(start, start + len(block))
-        if n > 1:
+        n_left -= 1
+        if n > 1 and n_left < 0:
             lengths = np.sqrt(problem.squares[ids] + multiplier**2)
             bound = margins[ids] + block @ centre[:-1] + centre[-1] * multiplier + radius * lengths
             near = np.flatnonzero(bound > 0)
             if len(near) <= _WORTH_SKIPPING * len(block):
-                block, ids = block[near], ids[near]
+                block, ids, pause = block[near], ids[near], 0
+            else:
+                n_left = pause = min(2 * pause + 1, _LONGEST_PAUSE)
         if len(ids) == 0:
             continue
         facts = ids, margins[ids], problem.negative_groups[ids], is_pooled[ids]
