@@ -70,3 +70,19 @@ def test_names_of_a_room_are_those_that_type_checkers_see(room):
         assert getattr(package, name) is getattr(import_module(home), name)
     with pytest.raises(AttributeError, match=f"module 'eesvm.{room}' has no attribute 'nothing'"):
         _ = package.nothing
+
+
+def test_garbage_is_collected_again_once_a_verb_is_loaded():
+    script = """
+import gc, sys
+from eesvm.cli import main
+states = []
+for off in (False, True):
+    gc.disable() if off else gc.enable()
+    assert main(["data", "info", "nowhere"]) == 1
+    states.append(gc.isenabled())
+    sys.modules.pop("eesvm.cli.data")
+sys.stdout.write(repr(states))
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[True, False]"

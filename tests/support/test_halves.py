@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from eesvm._support.halves import from_half, has_nan, is_finite, largest, round_to_half, to_half
+from eesvm._support.halves import (
+    from_half,
+    has_nan,
+    is_finite,
+    largest,
+    largest_of_rows,
+    round_to_half,
+    rows_to_half,
+    to_half,
+)
 
 HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 FINITE = HALVES[np.isfinite(HALVES)]
@@ -32,6 +41,15 @@ def test_random_numbers_are_rounded_as_numpy_rounds(size):
 
 def test_a_table_without_numbers_stays_empty():
     assert to_half(np.empty((0, 3), dtype=np.float32), 2.0).shape == (0, 3)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3000])
+def test_some_rows_are_those_of_a_copy(n):
+    random = np.random.default_rng(n)
+    table = random.standard_normal((5000, 70)).astype(np.float32)
+    rows = np.sort(random.choice(5000, n, replace=False))
+    assert same_bits(rows_to_half(table, rows, 4.0), to_half(table[rows], 4.0))
+    assert largest_of_rows(table, rows) == largest(table[rows])
 
 
 @pytest.mark.parametrize("scale", [2.0**-9, 1.0, 64.0])

@@ -40,6 +40,31 @@ def to_half(table: F32, scale: float) -> F16:
     return out.view(np.float16).reshape(np.shape(table))
 
 
+def rows_to_half(table: F32, rows: NDArray[np.int64], scale: float) -> F16:
+    """`to_half(table[rows], scale)`, without such a copy of the rows.
+
+    Parameters
+    ----------
+    table : (n, d).
+    rows : (m,) which of its rows.
+    scale : a power of two.
+    """
+    out = np.empty((len(rows), table.shape[1]), dtype=np.float16)
+    for start, some in _picked(table, rows):
+        out[start : start + len(some)] = to_half(some, scale)
+    return out
+
+
+def largest_of_rows(table: F32, rows: NDArray[np.int64]) -> float:
+    """`largest(table[rows])`, likewise.
+
+    Parameters
+    ----------
+    table, rows : see `rows_to_half`.
+    """
+    return max((largest(some) for _, some in _picked(table, rows)), default=0.0)
+
+
 def from_half(table: F16, scale: float) -> F32:
     """What `to_half` was given, rounded.
 
@@ -80,6 +105,15 @@ def is_finite(table: F16) -> bool:
 def has_nan(table: F16) -> bool:
     """Whether a table holds NaN."""
     return bool(((np.ascontiguousarray(table).view(np.uint16) & _ALL_BUT_SIGN) > _EXPONENT).any())
+
+
+def _picked(table: F32, rows: NDArray[np.int64]) -> Iterator[tuple[int, F32]]:
+    """Copies of some rows at a time, each with its place; the next copy takes the place of the one before."""
+    n_together = max(1, _TOGETHER // table.shape[1])
+    room = np.empty((min(n_together, len(rows)), table.shape[1]), dtype=np.float32)
+    for start in range(0, len(rows), n_together):
+        some = rows[start : start + n_together]
+        yield start, np.take(table, some, axis=0, out=room[: len(some)], mode="clip")
 
 
 def _parts(n: int) -> Iterator[slice]:

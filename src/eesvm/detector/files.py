@@ -51,7 +51,7 @@ from eesvm.detector.box_regression import BoxRegressor
 from eesvm.detector.card import FORMAT, FORMAT_VERSION, card, transform_name, write_card
 from eesvm.detector.class_calibration import COOCCURRENCE, JOINT, STORED_AS
 from eesvm.detector.class_training import CalibrationScores, SingleSVM
-from eesvm.detector.kept_windows import KEPT_NAME, KeptWindows, read_kept, write_kept
+from eesvm.detector.kept_windows import KEPT_NAME, ChosenWindows, KeptWindows, read_kept, write_kept
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
 from eesvm.detector.shrinkage_files import (
@@ -326,7 +326,7 @@ def read_scores(root: Path, class_name: str) -> CalibrationScores:
     return CalibrationScores(table, arrays["boxes"], arrays["overlaps"], arrays["single"], n_negatives, judged)
 
 
-def write_kept_windows(root: Path, class_name: str, kept: KeptWindows) -> list[str]:
+def write_kept_windows(root: Path, class_name: str, kept: KeptWindows | ChosenWindows) -> list[str]:
     """What the class can grow from."""
     file = _made(root, f"classes/{class_folder(class_name)}/{KEPT_NAME}")
     write_kept(root / file, kept)

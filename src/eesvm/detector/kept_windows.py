@@ -2,11 +2,11 @@
 
     classes/NAME/kept.safetensors
 
-In: described training windows, a trained class. Out: `KeptWindows`: of a class, descriptors of the windows that it is
-calibrated on, of the negatives that its single SVM finds hardest, and of the windows of whole images that detections
-are judged by. Exemplars that come later are trained against the negatives, scored on the calibration windows, and
-scores for detections are suggested from whole images (`suggestions`). Numbers are kept as float16, in units of the
-largest, which costs about a thousandth of a score.
+In: described training windows, a trained class. Out: `ChosenWindows`, and of these a file or `KeptWindows`: of a class,
+descriptors of the windows that it is calibrated on, of the negatives that its single SVM finds hardest, and of the
+windows of whole images that detections are judged by. Exemplars that come later are trained against the negatives,
+scored on the calibration windows, and scores for detections are suggested from whole images (`suggestions`). Numbers
+are kept as float16, in units of the largest, which costs about a thousandth of a score.
 """
 
 from __future__ import annotations
@@ -21,7 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eesvm._support.documents import Document
-from eesvm._support.halves import from_half, is_finite, largest, round_to_half, to_half
+from eesvm._support.halves import (
+    F16,
+    from_half,
+    is_finite,
+    largest,
+    largest_of_rows,
+    round_to_half,
+    rows_to_half,
+    to_half,
+)
 from eesvm._support.tensors import check_shapes, read_arrays, write_arrays
 from eesvm._support.validation import InputError
 from eesvm.detector.class_training import SingleSVM, calibration_rows, class_rows
@@ -86,6 +95,32 @@ class KeptWindows:
         return replace(self.judged, scores=scores)
 
 
+@dataclass(frozen=True)
+class ChosenWindows:
+    """The same before anything is copied: which of the training windows are to be kept."""
+
+    windows: TrainingWindows
+    rows: NDArray[np.int64]
+    hard: NDArray[np.int64]
+    judged: JudgedWindows  # with their rows
+
+    @property
+    def tables(self) -> tuple[NDArray[np.int64], ...]:
+        """Rows of the descriptors that are kept, in the order of `_DESCRIPTORS`."""
+        assert self.judged.rows is not None
+        return self.rows, self.hard, self.judged.rows
+
+    def kept(self) -> KeptWindows:
+        """Their descriptors, as a file will hold them."""
+        rows, hard, judged_rows = (_rounded(self.windows.descriptors, one) for one in self.tables)
+        return KeptWindows(rows, hard, *self.places(), _bare(self.judged), judged_rows)
+
+    def places(self) -> tuple[NDArray[np.float64], NDArray[np.str_]]:
+        """Where the hard negatives lie, and in which images."""
+        windows = self.windows
+        return windows.boxes[self.hard], windows.image_ids[windows.image[self.hard]]
+
+
 def keep_windows(
     windows: TrainingWindows,
     class_name: str,
@@ -93,8 +128,8 @@ def keep_windows(
     single: SingleSVM,
     options: DetectorOptions,
     judged: JudgedWindows | None = None,
-) -> KeptWindows:
-    """What is kept of the training windows of a class.
+) -> ChosenWindows:
+    """What is to be kept of the training windows of a class.
 
     Parameters
     ----------
@@ -111,15 +146,7 @@ def keep_windows(
     hard = negatives[np.argsort(-scores, kind="stable")[:MOST_HARD]]
     if judged is None or judged.rows is None:
         judged = judged_windows(windows, class_name, exemplars, seed)
-    assert judged.rows is not None
-    return KeptWindows(
-        rows=_rounded(windows.descriptors, chosen),
-        hard=_rounded(windows.descriptors, hard),
-        hard_boxes=windows.boxes[hard],
-        hard_images=windows.image_ids[windows.image[hard]],
-        judged=_bare(judged),
-        judged_rows=_rounded(windows.descriptors, judged.rows),
-    )
+    return ChosenWindows(windows, chosen, hard, judged)
 
 
 def with_windows(
@@ -191,16 +218,27 @@ def _without_images(judged: JudgedWindows, names: NDArray[np.str_]) -> tuple[Jud
     return left, rows
 
 
-def write_kept(file: Path, kept: KeptWindows) -> None:
+def write_kept(file: Path, kept: KeptWindows | ChosenWindows) -> None:
     """One file; images are called by their names."""
-    tables = dict(zip(_DESCRIPTORS, (kept.rows, kept.hard, kept.judged_rows), strict=True))
-    scale = np.float32(_power_of_two(max(largest(table) for table in tables.values())))
-    arrays: dict[str, NDArray[Any]] = {name: to_half(table, float(scale)) for name, table in tables.items()}
+    tables, scale = _as_halves(kept)
+    hard_boxes, hard_images = kept.places() if isinstance(kept, ChosenWindows) else (kept.hard_boxes, kept.hard_images)
+    arrays: dict[str, NDArray[Any]] = dict(zip(_DESCRIPTORS, tables, strict=True))
     arrays |= {"scale": np.array([scale])} | {name: getattr(kept.judged, name) for name in _GEOMETRY}
-    names, places = np.unique(kept.hard_images, return_inverse=True)
-    arrays |= {"hard_boxes": kept.hard_boxes, "hard_image": places.astype(np.int64)}
+    names, places = np.unique(hard_images, return_inverse=True)
+    arrays |= {"hard_boxes": hard_boxes, "hard_image": places.astype(np.int64)}
     texts = {"images": kept.judged.image_ids.tolist(), "hard_images": names.tolist()}
     write_arrays(file, _FORMAT, _VERSION, arrays, {name: json.dumps(value) for name, value in texts.items()})
+
+
+def _as_halves(kept: KeptWindows | ChosenWindows) -> tuple[list[F16], np.float32]:
+    """The tables of descriptors, and their unit."""
+    if isinstance(kept, ChosenWindows):
+        described = kept.windows.descriptors
+        scale = _power_of_two(max(largest_of_rows(described, rows) for rows in kept.tables))
+        return [rows_to_half(described, rows, scale) for rows in kept.tables], np.float32(scale)
+    tables = kept.rows, kept.hard, kept.judged_rows
+    scale = _power_of_two(max(largest(table) for table in tables))
+    return [to_half(table, scale) for table in tables], np.float32(scale)
 
 
 def read_kept(file: Path, dimension: int, n_rows: int | None = None, *, only_judged: bool = False) -> KeptWindows:

@@ -58,7 +58,7 @@ from eesvm.detector.files import (
     write_training,
 )
 from eesvm.detector.image_stages import ImageStages
-from eesvm.detector.kept_windows import KeptWindows, keep_windows, read_kept
+from eesvm.detector.kept_windows import ChosenWindows, KeptWindows, keep_windows, read_kept
 from eesvm.detector.left_out import JudgedWindows, most_judged
 from eesvm.detector.model import ClassModel
 from eesvm.detector.options import DetectorOptions
@@ -253,24 +253,28 @@ class TrainingRun:
     def _kept(self, model: ClassModel, scores: Held[CalibrationScores]) -> Callable[[], KeptWindows]:
         """Reads what is kept of the windows of a class, which a folder has by then; without one it is held."""
         name = model.class_name
-        kept = Held(
-            lambda: self._parts.get(
-                self.keys.kept(name),
-                read=lambda root, files: read_kept(root / files[0], model.exemplars.coef_.shape[1]),
-                make=lambda: self._keep(model, scores().judged if scores.is_held else None),
-                write=lambda root, found: write_kept_windows(root, name, found),
-            )
-        )
-        if not self._parts.has(self.keys.kept(name)):
-            kept()
-        if self.folder is None:
-            return kept
-        kept.forget()
 
-        def read() -> KeptWindows:  # not held: those of all classes may be more than memory holds
-            found = kept()
-            kept.forget()
-            return found
+        def known(root: Path, files: list[str]) -> KeptWindows | ChosenWindows:
+            return read_kept(root / files[0], model.exemplars.coef_.shape[1])
+
+        def fetch() -> KeptWindows | ChosenWindows:
+            return self._parts.get(
+                self.keys.kept(name),
+                read=known,
+                make=lambda: self._keep(model, scores().judged if scores.is_held else None),
+                write=lambda root, chosen: write_kept_windows(root, name, chosen),
+            )
+
+        def read() -> KeptWindows:  # anew each time: those of all classes may be more than memory holds
+            found = fetch()
+            return found.kept() if isinstance(found, ChosenWindows) else found
+
+        if self.folder is None:
+            kept = read()
+            self._n_bytes_held += kept.rows.nbytes + kept.hard.nbytes + kept.judged_rows.nbytes
+            return lambda: kept
+        if not self._parts.has(self.keys.kept(name)):
+            fetch()
 
         def read_judged() -> KeptWindows:
             part = self.keys.kept(name)
@@ -372,13 +376,10 @@ class TrainingRun:
             self._n_bytes_held += scores.table.scores.nbytes
         return scores
 
-    def _keep(self, model: ClassModel, judged: JudgedWindows | None) -> KeptWindows:
+    def _keep(self, model: ClassModel, judged: JudgedWindows | None) -> ChosenWindows:
         windows = self.windows
         with self._parts.stage("scores"):
-            kept = keep_windows(windows, model.class_name, model.exemplars, model.single, self.options, judged)
-        if self.folder is None:
-            self._n_bytes_held += kept.rows.nbytes + kept.hard.nbytes + kept.judged_rows.nbytes
-        return kept
+            return keep_windows(windows, model.class_name, model.exemplars, model.single, self.options, judged)
 
     def _check_memory(self, model: ClassModel, n_windows: int) -> None:
         """Refuse, before they are made or fitted to, scores of a class that are more than the run may hold."""

@@ -135,9 +135,9 @@ class RunningSVM:
 
         Unless it is steep, float32 is enough for a direction: gradient and line search are exact.
         """
-        dtype = np.float32 if np.trace(self._matrix) < _STEEP else np.float64
-        system = self._matrix.astype(dtype)
-        system[np.diag_indices_from(system)] += dtype(1)
+        dtype = np.dtype(np.float32 if np.trace(self._matrix) < _STEEP else np.float64)
+        system: NDArray[Any] = self._matrix.astype(dtype)
+        system[np.diag_indices_from(system)] += dtype.type(1)
         try:
             factors = linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
         except linalg.LinAlgError:
