@@ -60,6 +60,14 @@ class _Fitted:
             setattr(made, f"{name}_", values if values.ndim else float(values))
         return made
 
+    def transform(self, rows: ArrayLike) -> Rows:
+        """The rows, transformed."""
+        raise NotImplementedError
+
+    def transform_own(self, rows: Rows) -> Rows:
+        """The same of float32 rows that nobody else needs: they may be changed."""
+        return self.transform(rows)
+
     def parameters(self) -> dict[str, Any]:
         """The kind, and a hash of the fitted arrays."""
         digest = hashlib.sha256()
@@ -96,6 +104,11 @@ class MeanNormScaler(_Fitted):
         factor = float(self.arrays()["factor"])
         return np.asarray(rows, np.float32) * np.float32(factor)
 
+    def transform_own(self, rows: Rows) -> Rows:
+        """The rows, scaled in place."""
+        rows *= np.float32(self.arrays()["factor"])
+        return rows
+
     def output_dimension(self, dimension: int) -> int:
         """Numbers per row after the transform: as many as before."""
         return dimension
@@ -131,11 +144,20 @@ class PCA(_Fitted):
 
     def transform(self, rows: ArrayLike) -> Rows:
         """(n, n_components) the rows, projected."""
-        arrays = self.arrays()
-        values = np.asarray(rows, np.float32)
-        if values.ndim != 2 or values.shape[1] != len(arrays["mean"]):
-            raise InputError(f"`rows` must have shape (n, {len(arrays['mean'])}), got {values.shape}")
-        return (values - arrays["mean"]) @ arrays["components"].T
+        values = self._checked(np.asarray(rows, np.float32))
+        return np.asarray((values - self.mean_) @ self.components_.T)
+
+    def transform_own(self, rows: Rows) -> Rows:
+        """(n, n_components) the rows, centred in place and projected."""
+        values = self._checked(rows)
+        values -= self.mean_
+        return np.asarray(values @ self.components_.T)
+
+    def _checked(self, rows: Rows) -> Rows:
+        mean = self.arrays()["mean"]
+        if rows.ndim != 2 or rows.shape[1] != len(mean):
+            raise InputError(f"`rows` must have shape (n, {len(mean)}), got {rows.shape}")
+        return rows
 
     @property
     def size(self) -> int:
@@ -277,9 +299,9 @@ class Transformed:
         image : (height, width, 3) uint8, RGB.
         boxes : (n, 4) windows in it, half-open xyxy.
         """
-        rows = self.descriptor.describe(image, boxes)
+        rows, is_own = self.descriptor.describe(image, boxes), getattr(self.descriptor, "gives_rows_away", False)
         for transform in self.transforms:
-            rows = transform.transform(rows)
+            rows, is_own = transform.transform_own(rows) if is_own else transform.transform(rows), True
         return rows
 
     def parameters(self) -> dict[str, Any]:
