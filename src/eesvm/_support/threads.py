@@ -9,6 +9,7 @@ The last bits of a product depend on its number of threads. What must not depend
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from eesvm._support.validation import check_number
 
@@ -78,7 +79,7 @@ class _ProductLimit:
     def _apply(self) -> None:
         limit = min(self._asked, default=None)
         if limit == (None if self._holder is None else self._holder.limit):
-            return  # to look for libraries takes milliseconds
+            return
         if self._holder is not None:
             self._holder.end()
         self._holder = None if limit is None else _Holder(limit)
@@ -96,7 +97,7 @@ class _Holder:
 
     def _hold(self) -> None:
         try:
-            with threadpool_limits(limits=self.limit, user_api="blas"):
+            with _libraries().limit(limits=self.limit, user_api="blas"):
                 self._begun.set()
                 self._ended.wait()
         finally:
@@ -108,6 +109,16 @@ class _Holder:
 
 
 _limit = _ProductLimit()
+_known: tuple[int, ThreadpoolController] | None = None  # how many modules there were, and what they had loaded
+
+
+def _libraries() -> ThreadpoolController:
+    """Whatever computes products. To look for it takes milliseconds, and there is nothing new without a new module."""
+    global _known
+    n_modules = len(sys.modules)
+    if _known is None or _known[0] != n_modules:
+        _known = n_modules, ThreadpoolController()
+    return _known[1]
 
 
 @contextmanager
