@@ -13,6 +13,7 @@ from eesvm.exemplars.solver import solve as solve_module
 from eesvm.exemplars.solver.newton import descend_newton
 from eesvm.exemplars.solver.newton_gram import nearest
 from eesvm.exemplars.solver.newton_matrices import CountedRows, solve_directly
+from eesvm.exemplars.solver.newton_sums import Moved, RunningSums
 from eesvm.exemplars.solver.pool import Pool
 from helpers.examples import ALL, few, many
 from helpers.reference_svm import coordinate_descent, liblinear, objective, relu_features
@@ -76,6 +77,35 @@ def test_rows_that_count_are_copied_where_they_are_few():
     counted = CountedRows(rows, may_copy=False)
     counted.follow(counts(99), 100)
     assert counted.rows is rows
+
+
+@pytest.mark.parametrize("cap", [0.5, np.inf])
+def test_sums_follow_duals_whatever_has_moved_them(cap):
+    random = np.random.default_rng(3)
+    rows, slopes = random.normal(size=(300, 7)).astype(np.float32), random.normal(size=(4, 300)).astype(np.float32)
+    sums, stiffness = RunningSums(rows, 4), np.float32(0.7)
+    members, moved = np.arange(4), None
+
+    def duals_of(slopes):
+        raw = stiffness * slopes
+        return np.clip(raw, 0, np.float32(cap)), (raw > 0) & (raw < cap)
+
+    for step in range(9):
+        duals, is_between = duals_of(slopes[members])
+        found = sums.follow(members, duals, is_between, moved)
+        np.testing.assert_allclose(found, duals.astype(np.float64) @ rows, atol=2e-5)
+        exact = sums.add_up(members[:1], duals[:1])
+        np.testing.assert_allclose(exact, duals[:1].astype(np.float64) @ rows, atol=1e-5)
+        assert sums.is_exact[members[0]]
+        if step == 3:  # some leave, and one of the others does not move
+            members, duals, is_between = members[1:], duals[1:], is_between[1:]
+        movers = members[step % 2 :]
+        change = (10.0 ** -(step / 2) * random.normal(size=(len(movers), 300))).astype(np.float32)
+        lengths = random.uniform(0.2, 1.5, size=len(movers))
+        was_between = is_between[step % 2 :]
+        pulled = (stiffness * lengths[:, None] * np.where(was_between, change, 0)) @ rows
+        moved = Moved(movers, change, was_between, stiffness * lengths, pulled)
+        slopes[movers] += lengths[:, None].astype(np.float32) * change
 
 
 @pytest.mark.parametrize("C", [1e-2, 1.0])

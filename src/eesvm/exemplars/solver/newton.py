@@ -33,8 +33,9 @@ from numpy.typing import NDArray
 from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.newton_gram import LEAVE, SURPLUS, Candidates, Stiffness, descend_near, nearest
-from eesvm.exemplars.solver.newton_kernels import evaluate, mask, search
+from eesvm.exemplars.solver.newton_kernels import add_changes, evaluate, mask, search
 from eesvm.exemplars.solver.newton_matrices import CountedRows, MeanMatrix, augmented, solve_directly
+from eesvm.exemplars.solver.newton_sums import Moved, RunningSums, rows_times
 from eesvm.exemplars.solver.problem import F64, Objective
 
 MAX_WIDTH = 1536  # columns of rows up to which matrices of that size are worth their time
@@ -44,6 +45,7 @@ _WHOLE_STEP = 0.5  # of a Newton step, after which the last steps may begin
 _SETTLED = 0.5  # of the margin: so far off slopes may be that move a dual
 _BACK = 16.0  # times less stiff last steps begin again, when rows far away have come near
 _MAX_FINISHES = 8  # times that they begin
+_ENOUGH, _STUCK = 2.0, 0.3  # times smaller than `tol` is a gap that will do where a stage has left so much of it
 _STIFFER, _STIFFER_TOGETHER = 4.0, 10.0  # times, from stage to stage: with direct solutions, and with conjugate ones
 MAX_STIFFNESS = 2e4  # times the squared length of a row: more is too much for scores in float32
 _FIRST_REACH = 0.003  # of the margin: a first stage moves a dual by its size where a score is off by so much
@@ -55,7 +57,6 @@ _MAX_STAGES, _MAX_STEPS = 24, 80
 _FORCING = 0.2  # how far a step solves its Newton equation
 _MAX_CONJUGATE = 40  # directions per step
 _FRESH = 4  # stages after which scores are computed anew, not added up
-_SPARSE = 0.05  # share of positive duals below which their product with the rows is a sparse one
 _CALL = 3e6  # products of numbers that take as long as what surrounds a direct solution
 
 
@@ -93,6 +94,26 @@ class _Point:
         )
 
 
+@dataclass(frozen=True)
+class _Verdict:
+    """What a look has said of the active exemplars."""
+
+    is_done: NDArray[np.bool_]  # (m,) with everything
+    leaves: NDArray[np.bool_]  # (m,) the stage
+    violation: F64  # (m,)
+    off: F64  # (m,) how far slopes are off that move a dual
+    gap: F64  # (m,) a part of the criterion
+
+
+@dataclass
+class _Step:
+    """Directions, and what of their products with rows is known."""
+
+    direction: F64  # (m, d + 1)
+    change: NDArray[Any] | None = None  # (m, P) of slopes
+    pulled: F64 | None = None  # (m, d) rows between their bounds times the changes of their duals
+
+
 class _Descent:
     """Weights, scores and duals of a share on their way."""
 
@@ -108,7 +129,9 @@ class _Descent:
         self.slopes, self.off = np.empty_like(share.targets), np.full(n, 0.0 if objective.is_squared else np.inf)
         self.mean = MeanMatrix(share.rows, objective.bias_multiplier)
         self.counted = CountedRows(share.rows, share.may_copy)
-        self.is_direct = False
+        self.sums = RunningSums(share.rows, n)
+        self.moved: Moved | None = None  # what the last step has done to duals
+        self.is_direct, self.last_gap = False, np.full(n, np.inf)  # relative, of the stage before
         self.lengths, self.near_stiffness, self.n_finished = np.zeros(n), np.zeros(n), np.zeros(n, dtype=np.int64)
         self.known: dict[int, NDArray[np.intp]] = {}  # rows that mattered in last steps
         c, own_c = objective.negative_cost, objective.positive_cost
@@ -151,7 +174,7 @@ class _Descent:
                 self._finish(active[is_near], point.part(is_near))
             moving, point = active[~is_near], point.part(~is_near)
             if len(moving):
-                self._move(moving, point, self._direction(moving, point))
+                self.moved = self._move(moving, point, self._direction(moving, point))
         return False
 
     def _look(self, active: NDArray[np.intp], is_last: bool) -> tuple[_Point, NDArray[np.bool_]]:
@@ -174,17 +197,20 @@ class _Descent:
         raw = self.own_base[active] + self.own_stiffness * slopes
         own = np.clip(raw, 0, self.own_cap)
         is_own_between = (raw > 0) & (raw < self.own_cap)
-        if o.is_squared and self.counted.has_all(is_between):  # duals of others are zero
-            sums = self._sums(self.counted.columns(duals), self.counted.rows)
-        else:
-            sums = self._sums(duals)
-        gradient = self.weights[active] - own[:, None] * self.positives[active] + sums
+        sums, self.moved = self.sums.follow(active, duals, is_between, self.moved), None
+        gradient = self.weights[active] - own[:, None] * self.positives[active] + self._with_bias(sums, duals)
         point = _Point(duals, is_between, own, is_own_between, slopes, gradient, facts[:, 3])
-        leaves = self._leave(active, point, facts, is_last)
-        return point, leaves
+        verdict = self._judge(active, point, facts)
+        doubtful = np.flatnonzero(verdict.is_done & ~self.sums.is_exact[active])
+        if len(doubtful):
+            some = active[doubtful]
+            exact = self._with_bias(self.sums.add_up(some, duals[doubtful]), duals[doubtful])
+            point.gradient[doubtful] = self.weights[some] - own[doubtful, None] * self.positives[some] + exact
+            verdict = self._judge(active, point, facts)
+        return point, self._leave(active, point, verdict, is_last)
 
-    def _leave(self, active: NDArray[np.intp], point: _Point, facts: F64, is_last: bool) -> NDArray[np.bool_]:
-        """Note who is done with the stage, and who with everything."""
+    def _judge(self, active: NDArray[np.intp], point: _Point, facts: F64) -> _Verdict:
+        """Who is done with the stage, and who with everything."""
         o = self.objective
         norms = np.linalg.norm(point.gradient, axis=1)
         error = norms * self.longest
@@ -194,30 +220,38 @@ class _Descent:
         if o.is_squared:
             primal += o.positive_cost * missing**2 + o.negative_cost * loss
             is_done = norms**2 / 2 <= self.tol / SURPLUS * primal
-            leaves, violation = is_done, np.zeros(len(active))
-        else:
-            primal += o.positive_cost * missing + gap + loss
-            gap = gap + o.positive_cost * missing - point.own * point.own_slopes + norms**2 / 2
-            at_bound = np.where(point.own <= 0, missing, missing - point.own_slopes)
-            own_gap = np.where(point.is_own_between, np.abs(point.own_slopes), at_bound)
-            violation = np.maximum(worst, own_gap)
-            is_done = (violation <= self.tol) & (gap <= self.tol / SURPLUS * primal)
-            off = np.maximum(moved / self.stiffness, np.abs(point.own - self.own_base[active]) / self.own_stiffness)
-            is_near = (error <= off) | (norms**2 / 2 <= LEAVE * facts[:, 0])
-            leaves = is_done | is_near | (error <= self.tol / 8)
-            self.off[active] = off
-        ends = leaves | is_last
+            nothing = np.zeros(len(active))
+            return _Verdict(is_done, is_done, nothing, nothing, nothing)
+        primal += o.positive_cost * missing + gap + loss
+        gap = gap + o.positive_cost * missing - point.own * point.own_slopes + norms**2 / 2
+        at_bound = np.where(point.own <= 0, missing, missing - point.own_slopes)
+        own_gap = np.where(point.is_own_between, np.abs(point.own_slopes), at_bound)
+        violation = np.maximum(worst, own_gap)
+        is_done = (violation <= self.tol) & (gap <= self.tol / SURPLUS * primal)
+        is_good = (violation <= self.tol) & (gap <= self.tol / _ENOUGH * primal)
+        off = np.maximum(moved / self.stiffness, np.abs(point.own - self.own_base[active]) / self.own_stiffness)
+        is_near = (error <= off) | (norms**2 / 2 <= LEAVE * facts[:, 0])
+        leaves = is_done | is_near | (error <= self.tol / 8)
+        is_done |= leaves & is_good & (gap > _STUCK * self.last_gap[active] * primal)
+        return _Verdict(is_done, leaves, violation, off, gap / primal)
+
+    def _leave(self, active: NDArray[np.intp], point: _Point, verdict: _Verdict, is_last: bool) -> NDArray[np.bool_]:
+        """Note who ends the stage, and how."""
+        ends = verdict.leaves | is_last
+        if not self.objective.is_squared:
+            self.off[active] = verdict.off
+            self.last_gap[active[verdict.leaves]] = verdict.gap[verdict.leaves]
         summed = self.weights[active] - point.gradient
         self.dual_squares[active] = _dot(summed, summed)
         for k in np.flatnonzero(ends):
             j = active[k]
-            self.violations[j], self.is_done[j] = violation[k], is_done[k]
+            self.violations[j], self.is_done[j] = verdict.violation[k], verdict.is_done[k]
             self.share.duals[j], self.share.own[j] = point.duals[k], point.own[k]
-            if not o.is_squared:
+            if not self.objective.is_squared:
                 self.own_base[j] = point.own[k]
         return np.asarray(ends)
 
-    def _direction(self, active: NDArray[np.intp], point: _Point) -> F64:
+    def _direction(self, active: NDArray[np.intp], point: _Point) -> _Step:
         """Newton's, or nearly."""
         n_rows, width = len(self.share.rows), self.weights.shape[1]
         n_between = float(point.n_between.mean())
@@ -228,7 +262,7 @@ class _Descent:
             return self._direct(active, point)
         return self._conjugate(active, point)
 
-    def _direct(self, active: NDArray[np.intp], point: _Point) -> F64:
+    def _direct(self, active: NDArray[np.intp], point: _Point) -> _Step:
         """Each exemplar's equation, solved in the smaller of its dimensions and its rows."""
         directions = np.empty_like(point.gradient)
         root, own_root = math.sqrt(self.stiffness), math.sqrt(self.own_stiffness)
@@ -242,13 +276,13 @@ class _Descent:
             if point.is_own_between[k]:
                 rows = np.concatenate([rows, (own_root * self.positives[j : j + 1]).astype(dtype)])
             directions[k] = solve_directly(rows, -point.gradient[k])
-        return directions
+        return _Step(directions)
 
-    def _conjugate(self, active: NDArray[np.intp], point: _Point) -> F64:
+    def _conjugate(self, active: NDArray[np.intp], point: _Point) -> _Step:
         """Conjugate gradients, preconditioned, until the equations hold to a part of their gradients."""
         self.mean.follow(point.is_between, self.stiffness)
         self.counted.follow(point.is_between, self.mean.n_expected)
-        rows, is_between = self.counted.rows, self.counted.columns(point.is_between)
+        rows, is_between, d = self.counted.rows, self.counted.columns(point.is_between), self.share.rows.shape[1]
         positives = self.positives[active]
         own = np.where(point.is_own_between, self.own_stiffness, 0.0)
         solved = positives @ self.mean.inverse
@@ -260,16 +294,23 @@ class _Descent:
 
         norms = np.linalg.norm(point.gradient, axis=1)
         goal = np.maximum(_FORCING * norms, self.tol / self.longest / 8)
-        left, direction = np.arange(len(active)), np.zeros_like(point.gradient)
+        left, direction, pulled = np.arange(len(active)), np.zeros_like(point.gradient), np.zeros((len(active), d))
+        change = np.zeros_like(point.duals) if rows is self.share.rows else None
         residual = -point.gradient
         towards = precondition(residual, left)
         energy, n_all = _dot(residual, towards), 0
         for n_products in range(1, _MAX_CONJUGATE + 1):  # noqa: B007  the last one is remembered
             n_all += len(left)
-            curved = self._curved(towards, left, rows, is_between)
+            scores = self._scores(towards, rows)
+            masked = mask(scores, is_between, left, np.float32(self.stiffness))
+            sums = rows_times(masked, rows)
+            curved = towards + self._with_bias(sums, masked)
             curved += (own[left] * _dot(towards, positives[left]))[:, None] * positives[left]
             length = _ratio(energy, _dot(towards, curved))
             direction[left] += length[:, None] * towards
+            pulled[left] += length[:, None] * sums
+            if change is not None:
+                add_changes(change, scores, left, length)
             residual = residual - length[:, None] * curved
             goes_on = np.linalg.norm(residual, axis=1) > goal[left]
             if not goes_on.any():
@@ -279,17 +320,16 @@ class _Descent:
             old, energy = energy, _dot(residual, flat)
             towards = flat + _ratio(energy, old)[:, None] * towards
         self.mean.note(n_products, n_all, len(active))
-        return direction
+        return _Step(direction, change, pulled)
 
-    def _curved(self, towards: F64, left: NDArray[np.intp], rows: NDArray[Any], is_between: NDArray[np.bool_]) -> F64:
-        """The matrices of the Newton equations, without the positives, times `towards`."""
-        scores = self._scores(towards, rows)
-        mask(scores, is_between, left, np.float32(self.stiffness))
-        return towards + self._sums(scores, rows)
+    def _move(self, active: NDArray[np.intp], point: _Point, step: _Step) -> Moved | None:
+        """Go along the directions to where the criterion is about lowest; in place: weights, slopes.
 
-    def _move(self, active: NDArray[np.intp], point: _Point, direction: F64) -> None:
-        """Go along the directions to where the criterion is about lowest; in place: weights, slopes."""
-        change = self._scores(direction)
+        Returns what is known of the duals there.
+        """
+        direction, change = step.direction, step.change
+        if change is None:
+            change = self._scores(direction)
         own_change = -_dot(direction, self.positives[active])
         weights = self.weights[active]
         own = np.stack([self.own_base[active], point.own_slopes, own_change], axis=1)
@@ -303,6 +343,9 @@ class _Descent:
         )  # fmt: skip
         self.weights[active] = weights + lengths[:, None] * direction
         self.lengths[active] = lengths
+        if step.pulled is None:
+            return None
+        return Moved(active, change, point.is_between, self.stiffness * lengths, lengths[:, None] * step.pulled)
 
     def _are_near(self, active: NDArray[np.intp], point: _Point) -> NDArray[np.bool_]:
         """Which exemplars have few rows between their bounds, after a step that did not end early."""
@@ -341,7 +384,7 @@ class _Descent:
             self.positives[j],
             (float(self.own_targets[j]), float(point.own[k]), float(self.own_base[j])),
             point.gradient[k],
-            -self._sums(far[None])[0],
+            -self._with_bias(rows_times(far[None], self.share.rows), far[None])[0],
             self.objective.negative_cost * lost,
         )
 
@@ -353,17 +396,12 @@ class _Descent:
         scores += narrow[:, -1:] * narrow.dtype.type(self.objective.bias_multiplier)
         return scores
 
-    def _sums(self, duals: NDArray[Any], rows: NDArray[Any] | None = None) -> F64:
-        """(m, d + 1) sums of rows, by default of all."""
-        rows = self.share.rows if rows is None else rows
-        sums = np.empty((len(duals), self.weights.shape[1]))
-        if np.count_nonzero(duals) >= _SPARSE * duals.size:
-            sums[:, :-1] = duals @ rows
-        else:
-            for k, supporting in enumerate(duals != 0):
-                sums[k, :-1] = duals[k, supporting] @ rows[supporting]
-        sums[:, -1] = self.objective.bias_multiplier * duals.sum(axis=1, dtype=np.float64)
-        return sums
+    def _with_bias(self, sums: NDArray[Any], duals: NDArray[Any]) -> F64:
+        """(m, d + 1) sums of rows with the column of the bias."""
+        found = np.empty((len(sums), sums.shape[1] + 1))
+        found[:, :-1] = sums
+        found[:, -1] = self.objective.bias_multiplier * duals.sum(axis=1, dtype=np.float64)
+        return found
 
 
 def _typical(duals: F32, cap: float) -> float:

@@ -47,12 +47,23 @@ def evaluate(  # type: ignore[no-untyped-def]
 
 @kernel()
 def mask(scores, is_between, left, stiffness):  # type: ignore[no-untyped-def]
-    """In place: `scores` times the stiffness where a row is between its bounds, else 0."""
-    zero = np.float32(0)
+    """`scores` times the stiffness where a row is between its bounds, else 0."""
+    masked = np.zeros_like(scores)
     for k in range(len(left)):
-        own, between = scores[k], is_between[left[k]]
+        own, between, out = scores[k], is_between[left[k]], masked[k]
         for i in range(len(own)):
-            own[i] = stiffness * own[i] if between[i] else zero
+            if between[i]:
+                out[i] = stiffness * own[i]
+    return masked
+
+
+@kernel()
+def add_changes(change, scores, left, lengths):  # type: ignore[no-untyped-def]
+    """In place: `change` of the exemplars that are left, by `lengths` times their scores."""
+    for k in range(len(left)):
+        total, own, length = change[left[k]], scores[k], scores.dtype.type(lengths[k])
+        for i in range(len(own)):
+            total[i] += length * own[i]
 
 
 @inner(fastmath=_REASSOCIATE)

@@ -34,7 +34,7 @@ _BATCH_ARRAYS = 9  # of (batch, pool) that a descent holds
 _WORTH_INVERTING = 16  # dimensions per exemplar, at most, for a common preconditioner to pay
 _STEEP = 500.0  # amplification of errors from which on the squared hinge is descended in float64
 _OUTDATED = 0.1  # change of the mean support after which it is computed again
-_NEWTON_ARRAYS = 7  # of (batch, pool) that Newton steps hold
+_NEWTON_ARRAYS = 11  # of (batch, pool) that Newton steps hold
 _NEWTON_MATRICES = 5  # of the size of a Newton equation that they hold, in float64
 _NEWTON_BATCH, _LEAST_NEWTON_BATCH = 32, 4  # exemplars whose Newton steps are taken together
 _PLANNED_THREADS = 4  # at least, so that batches are the same for fewer
@@ -262,7 +262,7 @@ class Pool:
             size = -(-len(waiting) // -(-len(waiting) // size))
         workers.chunks(work, len(waiting), size)
 
-    def grow_sets(self, chosen: NDArray[np.intp], tol: float) -> NDArray[np.bool_]:
+    def grow_sets(self, chosen: NDArray[np.intp], tol: float, is_trial: bool = False) -> NDArray[np.bool_]:
         """Working sets that grow from nothing: who is done with one that is small enough."""
         n, width = len(chosen), self.positives.shape[1] - 1
         share = Share(
@@ -273,7 +273,7 @@ class Pool:
             np.zeros((n, len(self.rows)), dtype=np.float32),
             np.zeros(n, dtype=np.float32),
         )
-        found = descend_working_sets(share, self.problem.objective, tol)
+        found = descend_working_sets(share, self.problem.objective, tol, is_trial)
         done = chosen[found.is_done]
         self.duals[done], self.own[done] = share.duals[found.is_done], share.own[found.is_done]
         self.weights[done], self.residual[done] = found.weights[found.is_done], found.violations[found.is_done]
@@ -299,7 +299,7 @@ class Pool:
         """Whether exemplars like this one, which is tried out, are faster by working sets."""
         if not self.grows_sets or self._sets_together() == 0:
             return False
-        if not self.grow_sets(np.array([j]), tol)[0]:
+        if not self.grow_sets(np.array([j]), tol, is_trial=True)[0]:
             return False
         return is_small_enough(self.positives.shape[1], int(np.count_nonzero(self.duals[j])))
 

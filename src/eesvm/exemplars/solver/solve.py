@@ -32,6 +32,7 @@ _NEWTON_ROUNDS = 3  # in which Newton steps may be taken
 _LEAST_TOL = 1e-6  # of a descent; float32 has no more
 _FEW = 8  # exemplars that are not worth a common start
 _COMMON_TOL = 1e-2  # of that start
+_HOPELESS = 3  # looks in a row that have found as many violators as were asked for: there will be too many
 _MANY, _LEAST_MANY = 0.15, 1000  # share of the negatives, and number, from which on they are better taken all at once
 _SAMPLE, _SAMPLE_PER_COLUMN = 2500, 4  # negatives, at least, that the mean exemplar is trained on for Newton steps
 _ON_MARGIN = 1e-3  # so near to its margin a negative lies on it
@@ -74,6 +75,7 @@ class _Training:
         self.added: Counter[int] = Counter()
         self.pool_size = self.n_looks = 0
         self.most_added: int | None = None  # negatives, beyond which `run` gives up
+        self.n_full = 0  # looks in a row that have found as many violators as were asked for
 
     def begin(self, pool: Pool, start: Start | None) -> None:
         """Train the exemplars of an empty pool, in as many parts as the memory asks for."""
@@ -101,7 +103,9 @@ class _Training:
             pool.descend(waiting, accuracy, self.workers)
             if pool.is_whole and round_ == 0:
                 self.added[0] += int((pool.duals > 0).any(axis=0).sum())
-            found = pool.scan(waiting, self.n_violators << min(round_, 16), accuracy, self.workers)
+            n_asked = self.n_violators << min(round_, 16)
+            found = pool.scan(waiting, n_asked, accuracy, self.workers)
+            self.n_full = self.n_full + 1 if len(found.rows) >= n_asked else 0
             is_done = self._note(pool, waiting, found)
             self._keep(pool, waiting[is_done])
             waiting = waiting[~is_done]
@@ -124,8 +128,10 @@ class _Training:
 
     @property
     def gives_up(self) -> bool:
-        """Whether more negatives were taken in than is worth while."""
-        return self.most_added is not None and sum(self.added.values()) > self.most_added
+        """Whether more negatives were taken in than is worth while, or clearly will be."""
+        if self.most_added is None:
+            return False
+        return sum(self.added.values()) > self.most_added or self.n_full >= _HOPELESS
 
     def solution(self) -> Solution:
         added = tuple(self.added[k] for k in range(max(self.added, default=-1) + 1))
@@ -220,13 +226,14 @@ def _common_start(
             False,
             False,
         )
+    is_for_newton = pool.is_for_newton(0)  # as far as is known: more duals between their bounds will be found
     pool = Pool(first, np.arange(1), budget, workers.n)
     if pool.grows_sets and pool.can_hold_everything(1):
         pool.hold_everything(None)
         if pool.is_for_sets(0, tol):
             return None, 0, True, True, True
     pool = Pool(mean, np.arange(1), budget, workers.n)
-    if pool.visits_rows and pool.can_hold_everything(1):
+    if pool.visits_rows and not is_for_newton and pool.can_hold_everything(1):
         pool.hold_everything(None)
         if pool.visit_rows(np.arange(1), tol).all() and not pool.is_for_newton(0):
             return pool.as_start(), 0, True, True, False

@@ -32,6 +32,7 @@ from eesvm.exemplars.solver.problem import F64, Objective
 
 # Where sets were faster than other ways: columns, and rows with duals as a multiple of these.
 _LEAST_WIDTH, _MOST_SUPPORT = 192, 1.25
+_HOPELESS = 1.6  # times the columns: rows with duals on the way from which on there will be too many in the end
 _SLOTS = 3.0  # times the columns: rows that a set holds
 _LEAST_JOINING = 64  # rows that may join in a round, at least
 _FIRST_ACCURACY, _LOOSE = 0.3, 0.15  # of the margin, in a first round; of the worst violation outside in others
@@ -77,8 +78,11 @@ def set_bytes(width: int) -> int:
     return 4 * (n * (width + 8) + 2 * largest * (largest + width))
 
 
-def descend_working_sets(share: Share, objective: Objective, tol: float) -> Descended:
-    """Optimise the duals of a share from nothing to `tol`; an exemplar whose set is too small stays as it was."""
+def descend_working_sets(share: Share, objective: Objective, tol: float, is_trial: bool = False) -> Descended:
+    """Optimise the duals of a share from nothing to `tol`; an exemplar whose set is too small stays as it was.
+
+    A trial ends where sets are about to be larger than is worth while.
+    """
     n, width = share.positives.shape
     found = Descended(np.zeros((n, width)), np.full(n, np.inf), np.zeros(n, dtype=np.bool_))
     sets = [_Set(share, j, objective, tol) for j in range(n)]
@@ -88,6 +92,8 @@ def descend_working_sets(share: Share, objective: Objective, tol: float) -> Desc
         slopes = share.targets[active] + weights[:, :-1] @ share.rows.T
         slopes += weights[:, -1:] * np.float32(objective.bias_multiplier)
         goes_on = np.array([sets[j].round(slopes[k]) for k, j in enumerate(active)])
+        if is_trial and not objective.is_squared:  # its sets become smaller again
+            goes_on &= [np.count_nonzero(sets[j].values) <= _HOPELESS * width for j in active]
         active = active[goes_on]
         if len(active) == 0:
             break
