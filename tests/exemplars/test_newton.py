@@ -12,7 +12,7 @@ from eesvm.exemplars.solver import newton as newton_module
 from eesvm.exemplars.solver import solve as solve_module
 from eesvm.exemplars.solver.newton import descend_newton
 from eesvm.exemplars.solver.newton_gram import nearest
-from eesvm.exemplars.solver.newton_matrices import CountedRows, solve_directly
+from eesvm.exemplars.solver.newton_matrices import CountedRows, OwnMatrices, solve_directly, solve_system
 from eesvm.exemplars.solver.newton_sums import Moved, RunningSums
 from eesvm.exemplars.solver.pool import Pool
 from helpers.examples import ALL, few, many
@@ -77,6 +77,30 @@ def test_rows_that_count_are_copied_where_they_are_few():
     counted = CountedRows(rows, may_copy=False)
     counted.follow(counts(99), 100)
     assert counted.rows is rows
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_matrix_follows_the_rows_that_count(dtype):
+    random = np.random.default_rng(5)
+    rows = random.normal(size=(200, 6)).astype(np.float32)
+    matrices, counts = OwnMatrices(rows, 2.0), random.random(200) < 0.5
+    augmented = np.column_stack([rows, np.full(200, 2.0)]).astype(np.float64)
+    for flipped in (0, 1, 10, 150, 30, 30, 30, 30, 30, 30, 30):
+        chosen = random.choice(200, flipped, replace=False)
+        counts[chosen] ^= True
+        found = matrices.follow(7, counts, np.dtype(dtype))
+        assert found.dtype == dtype
+        np.testing.assert_allclose(found, augmented[counts].T @ augmented[counts], atol=1e-3)
+    np.testing.assert_allclose(
+        matrices.follow(8, ~counts, np.dtype(dtype)), augmented[~counts].T @ augmented[~counts], atol=1e-3
+    )
+    own, target = 100 * random.normal(size=7), random.normal(size=7)
+    for row in (None, own):
+        system = np.eye(7) + 0.3 * found + (0 if row is None else np.outer(row, row))
+        np.testing.assert_allclose(
+            solve_system(found, 0.3, row, target), np.linalg.solve(system, target), rtol=2e-3, atol=1e-7
+        )
+    assert solve_system(-found, 0.3, None, target) is None
 
 
 @pytest.mark.parametrize("cap", [0.5, np.inf])

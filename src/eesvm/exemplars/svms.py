@@ -41,7 +41,7 @@ from eesvm.exemplars.rows import F32, RowFacts, Rows, as_float32, as_rows, look_
 from eesvm.exemplars.scoring import score_windows
 from eesvm.exemplars.solver import Budget, Margins, Objective, Solution, TrainingProblem, solve_together
 
-_LEAST_BUDGET = 72 << 20  # bytes of the default budget; half the size of the negatives where that is more
+_LEAST_BUDGET = 96 << 20  # bytes of the default budget; half the size of the negatives where that is more
 _MAX_BLOCK = 1024  # exemplars trained together
 _MAX_CHECKPOINT_BLOCK = 256  # so that little is lost
 _LEAST_COST, _MAX_STEEPNESS, _MAX_MARGIN = 1e-30, 1e12, 1e9  # far from where float32 or float64 give out
@@ -91,7 +91,7 @@ class ExemplarSVMs(LinearExemplars):
     tol : for every exemplar, its duality gap is at most `tol` of its objective, and no row misses its optimality
         condition by more than `tol` of the margin.
     memory_budget : bytes for training, besides negatives, exemplars and results; exemplars are trained in smaller
-        groups where it asks for that. None: 72 MiB, or half the size of the negatives where that is more, or what a
+        groups where it asks for that. None: 96 MiB, or half the size of the negatives where that is more, or what a
         single exemplar needs where even that is more; (d, d) matrices per thread come on top: a few, or some thirty
         where d is small.
     checkpoint : folder in which finished blocks of exemplars are kept; an interrupted `fit` is resumed from there.

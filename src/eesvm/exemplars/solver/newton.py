@@ -34,7 +34,14 @@ from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.newton_gram import LEAVE, SURPLUS, Candidates, Stiffness, descend_near, nearest
 from eesvm.exemplars.solver.newton_kernels import add_changes, evaluate, mask, search
-from eesvm.exemplars.solver.newton_matrices import CountedRows, MeanMatrix, augmented, solve_directly
+from eesvm.exemplars.solver.newton_matrices import (
+    CountedRows,
+    MeanMatrix,
+    OwnMatrices,
+    augmented,
+    solve_directly,
+    solve_system,
+)
 from eesvm.exemplars.solver.newton_sums import Moved, RunningSums, rows_times
 from eesvm.exemplars.solver.problem import F64, Objective
 
@@ -129,6 +136,7 @@ class _Descent:
         self.slopes, self.off = np.empty_like(share.targets), np.full(n, 0.0 if objective.is_squared else np.inf)
         self.mean = MeanMatrix(share.rows, objective.bias_multiplier)
         self.counted = CountedRows(share.rows, share.may_copy)
+        self.matrices = OwnMatrices(share.rows, objective.bias_multiplier)
         self.sums = RunningSums(share.rows, n)
         self.moved: Moved | None = None  # what the last step has done to duals
         self.is_direct, self.last_gap = False, np.full(n, np.inf)  # relative, of the stage before
@@ -265,18 +273,36 @@ class _Descent:
     def _direct(self, active: NDArray[np.intp], point: _Point) -> _Step:
         """Each exemplar's equation, solved in the smaller of its dimensions and its rows."""
         directions = np.empty_like(point.gradient)
-        root, own_root = math.sqrt(self.stiffness), math.sqrt(self.own_stiffness)
-        steepness = max(self.stiffness, self.own_stiffness) * self.longest**2
         for k, j in enumerate(active):
-            # What rounding adds to the smallest eigenvalue, 1, grows with the rows that are summed.
-            is_exact = steepness > _STEEP or steepness * np.count_nonzero(point.is_between[k]) > _STEEP_SUM
-            dtype = np.float64 if is_exact else self.share.rows.dtype
-            rows = augmented(self.share.rows[point.is_between[k]], self.objective.bias_multiplier, dtype)
-            rows *= rows.dtype.type(root)
-            if point.is_own_between[k]:
-                rows = np.concatenate([rows, (own_root * self.positives[j : j + 1]).astype(dtype)])
-            directions[k] = solve_directly(rows, -point.gradient[k])
+            found = self._followed(int(j), k, point)
+            directions[k] = self._solved(j, k, point) if found is None else found
         return _Step(directions)
+
+    def _followed(self, j: int, k: int, point: _Point) -> F64 | None:
+        """The solution by a matrix that is kept from step to step, where that is the small one of the two."""
+        width = self.weights.shape[1]
+        if width > NEAR_WIDTH or point.n_between[k] < width:
+            return None
+        own = math.sqrt(self.own_stiffness) * self.positives[j] if point.is_own_between[k] else None
+        dtype = self._dtype_for(self.stiffness, point.n_between[k])
+        matrix = self.matrices.follow(j, point.is_between[k], dtype)
+        return solve_system(matrix, self.stiffness, own, -point.gradient[k])
+
+    def _solved(self, j: Any, k: int, point: _Point) -> F64:
+        """The same by a matrix that is added up now, the positive among its rows."""
+        dtype = self._dtype_for(max(self.stiffness, self.own_stiffness), point.n_between[k])
+        rows = augmented(self.share.rows[point.is_between[k]], self.objective.bias_multiplier, dtype)
+        rows *= rows.dtype.type(math.sqrt(self.stiffness))
+        if point.is_own_between[k]:
+            own = math.sqrt(self.own_stiffness) * self.positives[j : j + 1]
+            rows = np.concatenate([rows, own.astype(dtype)])
+        return solve_directly(rows, -point.gradient[k])
+
+    def _dtype_for(self, stiffness: float, n_rows: float) -> np.dtype[Any]:
+        """Of products of so many rows: what rounding adds to the smallest eigenvalue, 1, grows with their number."""
+        steepness = stiffness * self.longest**2
+        is_exact = steepness > _STEEP or steepness * n_rows > _STEEP_SUM
+        return np.dtype(np.float64) if is_exact else self.share.rows.dtype
 
     def _conjugate(self, active: NDArray[np.intp], point: _Point) -> _Step:
         """Conjugate gradients, preconditioned, until the equations hold to a part of their gradients."""

@@ -6,6 +6,7 @@ copy of the rows that count where these are few.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ _INVERSE = 6  # times the cube of the dimensions that an inverse in float64 take
 _SAMPLE, _SAMPLE_PER_COLUMN = 8192, 4  # rows, at least, are enough for it
 _REFRESH = 0.05  # and a change of so much of its rows
 _BLOCK_ROWS = 2048
+_FEW_CHANGES, _MANY_CHANGES = 0.7, 4.0  # of the rows of a sum: at once, and before it is added up anew
 _COPY = 35  # products with one vector, there and back, in the time in which a row is copied
 
 
@@ -68,6 +70,44 @@ class MeanMatrix:
         return products
 
 
+class OwnMatrices:
+    """For each exemplar the sum of x x' over the rows that count, which follows them as they come and go."""
+
+    def __init__(self, rows: NDArray[Any], bias_multiplier: float) -> None:
+        self._rows, self._bias_multiplier = rows, bias_multiplier
+        self._known: dict[int, _Sum] = {}
+
+    def follow(self, j: int, counts: NDArray[np.bool_], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """(d + 1, d + 1) for exemplar j, whose rows count as said, (P,); it is not to be changed."""
+        known, n = self._known.get(j), int(np.count_nonzero(counts))
+        if known is not None and known.matrix.dtype != dtype:
+            known = None
+        changed = np.flatnonzero(counts if known is None else counts != known.counts)
+        if known is None or len(changed) > _FEW_CHANGES * n or known.n_changed + len(changed) > _MANY_CHANGES * n:
+            known = self._known[j] = _Sum(counts.copy(), self._products(np.flatnonzero(counts), dtype), 0)
+            return known.matrix
+        is_added = counts[changed]
+        for some, add in ((changed[is_added], np.add), (changed[~is_added], np.subtract)):
+            if len(some):
+                add(known.matrix, self._products(some, dtype), out=known.matrix)
+        known.counts[changed] = is_added
+        known.n_changed += len(changed)
+        return known.matrix
+
+    def _products(self, chosen: NDArray[np.intp], dtype: np.dtype[Any]) -> NDArray[Any]:
+        rows = augmented(self._rows[chosen], self._bias_multiplier, dtype)
+        return np.asarray(rows.T @ rows)
+
+
+@dataclass
+class _Sum:
+    """A matrix, and the rows that it is the sum of."""
+
+    counts: NDArray[np.bool_]  # (P,)
+    matrix: NDArray[Any]  # (d + 1, d + 1)
+    n_changed: int  # rows that have come or gone since it was added up at once
+
+
 class CountedRows:
     """A copy of the rows that count for some exemplar, where these are so few that products with all take longer."""
 
@@ -103,6 +143,25 @@ class CountedRows:
 def augmented(rows: NDArray[Any], bias_multiplier: float, dtype: Any = np.float64) -> NDArray[Any]:
     """Rows with the constant that stands for the bias as a last column."""
     return np.concatenate([rows, np.full((len(rows), 1), bias_multiplier)], axis=1, dtype=dtype, casting="same_kind")
+
+
+def solve_system(products: NDArray[Any], stiffness: float, own: F64 | None, target: F64) -> F64 | None:
+    """x with (I + stiffness * products + own own') x = target, as exact as the type of the products.
+
+    None where rounding has left nothing that can be factorised.
+    """
+    system = products * products.dtype.type(stiffness)
+    system[np.diag_indices_from(system)] += 1
+    try:
+        factors = linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
+    except linalg.LinAlgError:
+        return None
+    sides = np.stack([target] if own is None else [target, own], axis=1).astype(system.dtype)
+    found = linalg.cho_solve(factors, sides, check_finite=False).astype(np.float64)
+    if own is None:
+        return np.asarray(found[:, 0])
+    first, second = found.T  # one row more, which may be far longer than the others, is added exactly
+    return np.asarray(first - (own @ first) / (1 + own @ second) * second)
 
 
 def solve_directly(rows: F64, target: F64) -> F64:
