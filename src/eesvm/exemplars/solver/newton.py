@@ -262,13 +262,25 @@ class _Descent:
     def _direction(self, active: NDArray[np.intp], point: _Point) -> _Step:
         """Newton's, or nearly."""
         n_rows, width = len(self.share.rows), self.weights.shape[1]
-        n_between = float(point.n_between.mean())
-        small = min(n_between, width)
-        direct = 2 * small * n_between * width + small**3 + _CALL
-        self.is_direct = direct < 4 * n_rows * width * self.mean.n_expected
+        self.is_direct = self._direct_cost(active, point) < 4 * n_rows * width * self.mean.n_expected
         if self.is_direct:
             return self._direct(active, point)
         return self._conjugate(active, point)
+
+    def _direct_cost(self, active: NDArray[np.intp], point: _Point) -> float:
+        """Products of numbers that a direct solution takes, about."""
+        width, n_between = self.weights.shape[1], float(point.n_between.mean())
+        small = min(n_between, width)
+        if not self._is_kept(n_between):
+            return 2 * small * n_between * width + small**3 + _CALL
+        n_changed = self.matrices.n_changed(active, point.is_between)
+        exactness = self._dtype_for(self.stiffness, n_between).itemsize // 4
+        return exactness * (n_changed * width**2 + width**3) + _CALL
+
+    def _is_kept(self, n_between: float) -> bool:
+        """Whether a matrix is kept from step to step where so many rows are between their bounds."""
+        width = self.weights.shape[1]
+        return width <= NEAR_WIDTH and n_between >= width
 
     def _direct(self, active: NDArray[np.intp], point: _Point) -> _Step:
         """Each exemplar's equation, solved in the smaller of its dimensions and its rows."""
@@ -280,8 +292,7 @@ class _Descent:
 
     def _followed(self, j: int, k: int, point: _Point) -> F64 | None:
         """The solution by a matrix that is kept from step to step, where that is the small one of the two."""
-        width = self.weights.shape[1]
-        if width > NEAR_WIDTH or point.n_between[k] < width:
+        if not self._is_kept(point.n_between[k]):
             return None
         own = math.sqrt(self.own_stiffness) * self.positives[j] if point.is_own_between[k] else None
         dtype = self._dtype_for(self.stiffness, point.n_between[k])
