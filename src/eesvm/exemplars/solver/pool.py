@@ -27,6 +27,7 @@ from eesvm.exemplars.solver.working_sets import (
     is_small_enough,
     is_wide_enough,
     set_bytes,
+    step_bytes,
 )
 
 _MAX_BATCH = 64  # exemplars whose duals are optimised together, in one thread
@@ -38,7 +39,8 @@ _NEWTON_ARRAYS = 9  # of (batch, pool) that Newton steps hold
 _NEWTON_MATRICES = 5  # of the size of a Newton equation that they hold, in float64
 _NEWTON_BATCH, _LEAST_NEWTON_BATCH = 32, 4  # exemplars whose Newton steps are taken together
 _PLANNED_THREADS = 4  # at least, so that batches are the same for fewer
-_SETS_TOGETHER, _LEAST_SETS = 8, 2  # exemplars that look at all rows together while their working sets grow
+_SET_ARRAYS = 4  # of (batch, pool) that working sets hold
+_SETS_TOGETHER, _LEAST_SETS = 8, 4  # exemplars that look at all rows together while their working sets grow
 
 
 @dataclass(frozen=True)
@@ -309,7 +311,8 @@ class Pool:
         n_threads = max(self.n_threads, _PLANNED_THREADS) if self.budget.is_strict else _PLANNED_THREADS
         copies = int(held_in_memory(self.problem.negatives) is None)
         kept = 4 * n_rows * (copies * width + len(self)) + 16 * len(self) * width
-        fitting = (self.budget.n_bytes - kept) // (n_threads * (set_bytes(width) + 4 * _NEWTON_ARRAYS * n_rows))
+        room = self.budget.n_bytes - kept - n_threads * step_bytes(width)
+        fitting = room // (n_threads * (set_bytes(width) + 4 * _SET_ARRAYS * n_rows))
         return min(_SETS_TOGETHER, max(fitting, 0 if self.budget.is_strict else _LEAST_SETS))
 
     def visit_rows(self, chosen: NDArray[np.intp], tol: float) -> NDArray[np.bool_]:

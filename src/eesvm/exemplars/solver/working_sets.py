@@ -44,6 +44,7 @@ _LEAVING, _MAX_LEAVING = 0.1, 5  # share of them that may leave in it, and how o
 _FINEST = 64.0  # times smaller than `tol` are violations that are aimed at, at least: float32 has no more
 _RIDGE = 1e-6  # relative, so that equal rows can be solved for
 _POSITIVE = 16  # visits to the positive in an epoch
+_FEW, _BLOCK_ROWS = 4, 2048  # exemplars whose slopes a loop computes faster than a product, and rows of one of these
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order
 
 
@@ -72,10 +73,18 @@ def n_slots(width: int) -> int:
 
 
 def set_bytes(width: int) -> int:
-    """Memory that the set of an exemplar takes, and the work on it."""
-    n = n_slots(width)
-    largest = int(_CROWDED * width)
-    return 4 * (n * (width + 8) + 2 * largest * (largest + width))
+    """Memory that the set of an exemplar takes."""
+    return 4 * (n_slots(width) * (width + 10) + _n_solved(width) ** 2)
+
+
+def step_bytes(width: int) -> int:
+    """Memory that the work on one set at a time takes besides."""
+    return 4 * _n_solved(width) * (_n_solved(width) + 2 * width)
+
+
+def _n_solved(width: int) -> int:
+    """Duals between their bounds, at most, that a Newton step solves for."""
+    return int(_CROWDED * width)
 
 
 def descend_working_sets(share: Share, objective: Objective, tol: float, is_trial: bool = False) -> Descended:
@@ -89,8 +98,7 @@ def descend_working_sets(share: Share, objective: Objective, tol: float, is_tria
     active = np.arange(n)
     for _ in range(_MAX_ROUNDS):
         weights = np.array([sets[j].weights for j in active]).astype(np.float32)
-        slopes = share.targets[active] + weights[:, :-1] @ share.rows.T
-        slopes += weights[:, -1:] * np.float32(objective.bias_multiplier)
+        slopes = _slopes(share, active, weights, np.float32(objective.bias_multiplier))
         goes_on = np.array([sets[j].round(slopes[k]) for k, j in enumerate(active)])
         if is_trial and not objective.is_squared:  # its sets become smaller again
             goes_on &= [np.count_nonzero(sets[j].values) <= _HOPELESS * width for j in active]
@@ -102,6 +110,61 @@ def descend_working_sets(share: Share, objective: Objective, tol: float, is_tria
             found.weights[j], found.violations[j], found.is_done[j] = one.weights, one.violation, True
             one.hand_over()
     return found
+
+
+def _slopes(share: Share, active: NDArray[np.intp], weights: F32, multiplier: np.float32) -> F32:
+    """(m, P) of all rows; for a few exemplars rows are read faster than a general product packs them."""
+    slopes = share.targets[active]
+    if len(active) <= _FEW:
+        _add_scores(share.rows, weights, multiplier, slopes)
+        return slopes
+    for start in range(0, len(share.rows), _BLOCK_ROWS):
+        slopes[:, start : start + _BLOCK_ROWS] += weights[:, :-1] @ share.rows[start : start + _BLOCK_ROWS].T
+    slopes += weights[:, -1:] * multiplier
+    return slopes
+
+
+class _Products:
+    """Products of rows of a set with each other, which are computed once as long as the rows stay in their places."""
+
+    def __init__(self, n_places: int, most: int) -> None:
+        self.table: F32 = np.empty((0, 0), dtype=np.float32)
+        self.most, self.n = most, 0
+        self.places = np.empty(most, dtype=np.int64)  # of the rows that the table is of; -1 for those that have gone
+        self.position = np.full(n_places, -1, dtype=np.int64)  # of a place in the table
+
+    def forget(self, places: NDArray[np.int64]) -> None:
+        """Other rows are in these places now."""
+        gone = self.position[places]
+        self.places[gone[gone >= 0]] = -1
+        self.position[places] = -1
+
+    def follow(self, wanted: NDArray[np.intp], rows: F32) -> NDArray[np.int64]:
+        """Where the table has the rows in these places, of which there are `most` at most."""
+        missing = wanted[self.position[wanted] < 0]
+        if self.n + len(missing) > self.most:
+            self._keep(self.position[wanted])
+        if len(self.table) == 0:
+            self.table = np.empty((self.most, self.most), dtype=np.float32)
+        if len(missing):
+            old, new, fresh = slice(0, self.n), slice(self.n, self.n + len(missing)), rows[missing]
+            if self.n:
+                self.table[new, old] = fresh @ rows[self.places[old]].T
+                self.table[old, new] = self.table[new, old].T
+            self.table[new, new] = fresh @ fresh.T
+            self.places[new] = missing
+            self.position[missing] = np.arange(self.n, self.n + len(missing))
+            self.n += len(missing)
+        return self.position[wanted]
+
+    def _keep(self, positions: NDArray[np.int64]) -> None:
+        """Let go of all rows but those in these positions, -1 for none."""
+        kept = np.sort(positions[positions >= 0])
+        self.table[: len(kept), : len(kept)] = self.table[np.ix_(kept, kept)]
+        self.n = len(kept)
+        self.places[: self.n] = self.places[kept]
+        self.position[:] = -1
+        self.position[self.places[: self.n]] = np.arange(self.n)
 
 
 class _Set:
@@ -122,6 +185,7 @@ class _Set:
         self.targets[0] = share.own_targets[j]
         self.squares[0] = max(float(self.rows[0] @ self.rows[0]), 1e-30)
         self.indices = np.full(n, -1, dtype=np.int64)
+        self.products = _Products(n, _n_solved(width))
         self.is_inside = np.zeros(len(share.rows), dtype=np.bool_)
         self.values[0] = np.clip(self.targets[0] / (self.squares[0] + self.ridges[0]), 0, self.caps[0])
         self.weights = self.values[0] * self.rows[0].astype(np.float64)
@@ -193,6 +257,7 @@ class _Set:
         self.is_inside[fresh] = True
         self.n = max(n, int(places.max()) + 1)
         self.indices[places], self.values[places] = fresh, 0
+        self.products.forget(places)
         self.rows[places, :-1] = -self.share.rows[fresh]
         self.rows[places, -1] = -np.float32(self.objective.bias_multiplier)
         self.targets[places] = self.share.targets[self.j, fresh]
@@ -232,22 +297,22 @@ class _Set:
 
     def _add_up(self) -> None:
         """Weights from duals."""
-        self.weights = _sum_of(self.rows, self.values[: self.n])
+        supporting = np.flatnonzero(self.values[: self.n])
+        self.weights = _sum_of(self.rows, supporting, self.values[supporting])
 
     def _newton_step(self) -> bool:
         """Solve for the duals between their bounds, without those that leave them; whether that went well."""
         values, caps = self.values[: self.n], self.caps[: self.n]
         free = np.flatnonzero((values > 0) & (values < caps))
-        if not 0 < len(free) <= _CROWDED * self.rows.shape[1]:
+        if not 0 < len(free) <= self.products.most:
             return False
-        rows = self.rows[free]
-        products = rows @ rows.T
+        positions = self.products.follow(free, self.rows)
         weights, moved, within = self.weights, values[free], np.arange(len(free))
         for _ in range(_MAX_LEAVING):
-            some, own = free[within], rows if len(within) == len(free) else rows[within]
+            some = free[within]
             ridges = self.ridges[some]
             matrix = np.empty((len(within), len(within)), dtype=np.float32)
-            _among(products, within, matrix)
+            _among(self.products.table, positions[within], matrix)
             matrix[np.diag_indices(len(within))] *= np.float32(1 + _RIDGE)
             matrix[np.diag_indices(len(within))] += ridges
             factor, failure = lapack.spotrf(matrix.T, lower=False, overwrite_a=True, clean=False)
@@ -255,9 +320,10 @@ class _Set:
                 return False
             new, at = moved[within], weights
             for _ in range(2):  # products in float32 are good for a direction
-                left = self.targets[some] - own @ at.astype(np.float32) - ridges * new.astype(np.float32)
+                scores = _scores_of(self.rows, some, at.astype(np.float32))
+                left = self.targets[some] - scores - ridges * new.astype(np.float32)
                 step, _ = lapack.spotrs(factor, left, lower=False)
-                new, at = new + step, at + _sum_of(own, step.astype(np.float64))
+                new, at = new + step, at + _sum_of(self.rows, some, step.astype(np.float64))
                 is_out = (new < 0) | (new > caps[some])
                 if is_out.any():
                     break
@@ -270,7 +336,7 @@ class _Set:
             if len(leaving) > _LEAVING * len(free) or len(leaving) == len(within):
                 return False
             bounds = np.where(new[is_out] < 0, 0.0, caps[some[is_out]])
-            weights = weights + _sum_of(rows[leaving], bounds - moved[leaving])
+            weights = weights + _sum_of(self.rows, free[leaving], bounds - moved[leaving])
             moved[leaving], within = bounds, within[~is_out]
         return False
 
@@ -320,15 +386,49 @@ def _visit(  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _sum_of(rows, values):  # type: ignore[no-untyped-def]
-    """values @ rows in float64, without rows of value 0."""
+def _sum_of(rows, chosen, values):  # type: ignore[no-untyped-def]
+    """values @ rows[chosen] in float64."""
     out = np.zeros(rows.shape[1])
     for i in range(len(values)):
-        value, row = values[i], rows[i]
-        if value != 0.0:
-            for k in range(len(row)):
-                out[k] += value * row[k]
+        value, row = values[i], rows[chosen[i]]
+        for k in range(len(row)):
+            out[k] += value * row[k]
     return out
+
+
+@kernel(fastmath=_REASSOCIATE)
+def _scores_of(rows, chosen, weights):  # type: ignore[no-untyped-def]
+    """rows[chosen] @ weights."""
+    out = np.empty(len(chosen), dtype=rows.dtype)
+    for i in range(len(chosen)):
+        row, total = rows[chosen[i]], np.float32(0)
+        for k in range(len(row)):
+            total += row[k] * weights[k]
+        out[i] = total
+    return out
+
+
+@kernel(fastmath=_REASSOCIATE)
+def _add_scores(rows, weights, multiplier, slopes):  # type: ignore[no-untyped-def]
+    """In place: add to the slopes (m, P) the products of rows with weights (m, d + 1), two rows at a time."""
+    d, n = rows.shape[1], len(rows)
+    for j in range(0, len(weights), 2):
+        one, other = weights[j], weights[min(j + 1, len(weights) - 1)]
+        for i in range(0, n, 2):
+            row, next_row = rows[i], rows[min(i + 1, n - 1)]
+            a, b, p, q = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+            for k in range(d):
+                a += row[k] * one[k]
+                b += row[k] * other[k]
+                p += next_row[k] * one[k]
+                q += next_row[k] * other[k]
+            slopes[j, i] += a + one[d] * multiplier
+            if i + 1 < n:
+                slopes[j, i + 1] += p + one[d] * multiplier
+            if j + 1 < len(weights):
+                slopes[j + 1, i] += b + other[d] * multiplier
+                if i + 1 < n:
+                    slopes[j + 1, i + 1] += q + other[d] * multiplier
 
 
 @inner()
