@@ -28,7 +28,8 @@ def newton(positives, negatives, C, positive_weight, squared, multiplier=1.0, to
     share = make_share(positives, negatives, multiplier)
     start = np.zeros((len(positives), positives.shape[1] + 1), dtype=np.float32)
     o = Objective(C * positive_weight, C, squared, multiplier)
-    weights, squares, violations = descend_newton(share, start, o, tol)
+    found = descend_newton(share, start, o, tol)
+    weights, squares, violations = found.weights, found.dual_squares, found.violations
     rows = np.concatenate([negatives, np.full((len(negatives), 1), multiplier)], axis=1).astype(np.float64)
     duals, own = share.duals.astype(np.float64), share.own.astype(np.float64)
     added = own[:, None] * share.positives.astype(np.float64) - duals @ rows

@@ -67,14 +67,26 @@ _FRESH = 4  # stages after which scores are computed anew, not added up
 _CALL = 3e6  # products of numbers that take as long as what surrounds a direct solution
 
 
-def descend_newton(share: Share, weights: F32, objective: Objective, tol: float) -> tuple[F64, F64, F64]:
+@dataclass(frozen=True)
+class Arrived:
+    """What became of a share: all but the duals, which are changed in place."""
+
+    weights: F64  # (n, d + 1)
+    dual_squares: F64  # (n,) squared lengths of the weights that the duals add up to
+    violations: F64  # (n,)
+    products: F64 | None  # (d + 1, d + 1) the mean sum of x x' over rows between their bounds, where it was wanted
+
+
+def descend_newton(
+    share: Share, weights: F32, objective: Objective, tol: float, products: F64 | None = None
+) -> Arrived:
     """Optimise a share from `weights` (n, d + 1) to `tol`; its rows (P, d) are without the column of the bias.
 
-    Returns the weights, the squared lengths of those that the duals add up to, (n,), and the violation left, (n,).
+    `products` is what the mean sum of x x' over rows between their bounds is about, if that is known.
     """
-    descent = _Descent(share, weights, objective, tol)
+    descent = _Descent(share, weights, objective, tol, products)
     descent.run()
-    return descent.weights, descent.dual_squares, descent.violations
+    return Arrived(descent.weights, descent.dual_squares, descent.violations, descent.mean.products)
 
 
 @dataclass
@@ -124,7 +136,7 @@ class _Step:
 class _Descent:
     """Weights, scores and duals of a share on their way."""
 
-    def __init__(self, share: Share, weights: F32, objective: Objective, tol: float) -> None:
+    def __init__(self, share: Share, weights: F32, objective: Objective, tol: float, products: F64 | None) -> None:
         self.share, self.objective, self.tol = share, objective, tol
         self.weights = weights.astype(np.float64)
         self.positives = share.positives.astype(np.float64)
@@ -134,7 +146,7 @@ class _Descent:
         n = len(weights)
         self.violations, self.dual_squares, self.is_done = np.full(n, np.inf), np.zeros(n), np.zeros(n, dtype=np.bool_)
         self.slopes, self.off = np.empty_like(share.targets), np.full(n, 0.0 if objective.is_squared else np.inf)
-        self.mean = MeanMatrix(share.rows, objective.bias_multiplier)
+        self.mean = MeanMatrix(share.rows, objective.bias_multiplier, products)
         self.counted = CountedRows(share.rows, share.may_copy)
         self.matrices = OwnMatrices(share.rows, objective.bias_multiplier)
         self.sums = RunningSums(share.rows, n)
@@ -322,11 +334,11 @@ class _Descent:
         rows, is_between, d = self.counted.rows, self.counted.columns(point.is_between), self.share.rows.shape[1]
         positives = self.positives[active]
         own = np.where(point.is_own_between, self.own_stiffness, 0.0)
-        solved = positives @ self.mean.inverse
+        solved = self.mean.solve(positives)
         pull = own / (1 + own * _dot(positives, solved))
 
         def precondition(residual: F64, left: NDArray[np.intp]) -> F64:
-            flat = residual @ self.mean.inverse
+            flat = self.mean.solve(residual)
             return flat - (pull[left] * _dot(flat, positives[left]))[:, None] * solved[left]
 
         norms = np.linalg.norm(point.gradient, axis=1)

@@ -1,7 +1,7 @@
 """The matrices of Newton equations, I + z sum of x x' over some rows: solved directly, or inverted in the mean.
 
-In: rows, and which of them count for which exemplar. Out: solutions, a preconditioner that all exemplars share, and a
-copy of the rows that count where these are few.
+In: rows, and which of them count for which exemplar. Out: solutions, a preconditioner that all exemplars share, matrices
+that follow the rows that count, and a copy of these rows where they are few.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from eesvm.exemplars.solver.problem import F64
 _MANY_CONJUGATE, _FEW_CONJUGATE = 6, 3  # products that ask for a new mean matrix, and that one would leave
 _INVERSE = 6  # times the cube of the dimensions that an inverse in float64 takes, in the time of float32
 _SAMPLE, _SAMPLE_PER_COLUMN = 8192, 4  # rows, at least, are enough for it
+_INVERTED = 600  # columns up to which an inverse is worth its time
 _REFRESH = 0.05  # and a change of so much of its rows
 _BLOCK_ROWS = 2048
 _FEW_CHANGES, _MANY_CHANGES = 0.7, 4.0  # of the rows of a sum: at once, and before it is added up anew
@@ -25,13 +26,21 @@ _COPY = 35  # products with one vector, there and back, in the time in which a r
 
 
 class MeanMatrix:
-    """The mean over exemplars of the sum of x x' over rows that count, from a sample of them, and an inverse."""
+    """The mean over exemplars of the sum of x x' over rows that count, from a sample of them, and how to solve for it.
 
-    def __init__(self, rows: NDArray[Any], bias_multiplier: float) -> None:
+    Parameters
+    ----------
+    rows : (P, d), all of them.
+    bias_multiplier : what stands for the bias in each.
+    guess : (d + 1, d + 1) what the sum is about, which is taken until it proves to be too far off.
+    """
+
+    def __init__(self, rows: NDArray[Any], bias_multiplier: float, guess: F64 | None = None) -> None:
         self.width = rows.shape[1] + 1
         self.step = max(1, len(rows) // max(_SAMPLE, _SAMPLE_PER_COLUMN * self.width))
         self.rows, self.bias_multiplier = rows[:: self.step], bias_multiplier
         self.shares = np.zeros(len(self.rows), dtype=np.float32)
+        self.products, self.is_guess = guess, guess is not None
         self.stiffness = 0.0
         self.n_expected = 4  # products that conjugate gradients will take
         self.n_rows, self.n_extra = len(rows), 0  # products that a better inverse would have saved, about
@@ -39,16 +48,24 @@ class MeanMatrix:
     def follow(self, counts: NDArray[np.bool_], stiffness: float) -> None:
         """Be about as the matrices of these exemplars are, whose rows count as said, (m, P)."""
         shares = counts[:, :: self.step].mean(axis=0, dtype=np.float32)
-        change = float(np.abs(shares - self.shares).sum())
-        if self.stiffness == 0 or (change > _REFRESH * float(self.shares.sum()) and self._is_worth_it):
-            self.shares, self.n_extra = shares, 0
+        change = np.inf if self.is_guess else float(np.abs(shares - self.shares).sum())
+        if self.products is None or (change > _REFRESH * float(self.shares.sum()) and self._is_worth_it):
+            self.shares, self.n_extra, self.is_guess = shares, 0, False
             self.products = self._add_up()
         elif stiffness == self.stiffness:
             return
         self.stiffness = stiffness
         matrix = stiffness * self.products
         matrix[np.diag_indices(self.width)] += 1
-        self.inverse = linalg.cho_solve(linalg.cho_factor(matrix, overwrite_a=True), np.eye(self.width))
+        self._factors = linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
+        if self.width <= _INVERTED:
+            self._inverse = linalg.cho_solve(self._factors, np.eye(self.width), check_finite=False)
+
+    def solve(self, targets: F64) -> F64:
+        """(m, d + 1) x with (I + stiffness * products) x = target for each of these targets."""
+        if self.width <= _INVERTED:
+            return np.asarray(targets @ self._inverse)
+        return np.asarray(linalg.cho_solve(self._factors, targets.T, check_finite=False).T)
 
     def note(self, n_products: int, n_all: int, n_exemplars: int) -> None:
         """Remember that so many products were taken at most, and in all, for so many exemplars."""

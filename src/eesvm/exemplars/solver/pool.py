@@ -51,6 +51,9 @@ class Start:
     duals: F32  # (P,)
     own: np.float32
     weights: F32  # (d + 1,) of the exemplar they are from
+    products: F64 | None = (
+        None  # (d + 1, d + 1) about the sum of x x' over rows between their bounds, where it is known
+    )
 
 
 class Pool:
@@ -82,6 +85,8 @@ class Pool:
         self.visits_rows = self.takes_newton_steps and not problem.objective.is_squared  # before it takes such steps
         self.grows_sets = self.takes_newton_steps and is_wide_enough(d + 1)  # before that
         self.dtype = self._dtype()  # of descents
+        self.products: F64 | None = None  # what Newton steps begin with, and what the last of them have found
+        self.found_products: F64 | None = None
         self.inverse: F32 | None = None  # preconditioner for the squared hinge, and the support it is for
         self.inverted_support = 0.0
 
@@ -113,7 +118,9 @@ class Pool:
         """What others can start from, of the only exemplar."""
         supporting = np.flatnonzero(self.duals[0] > 0)
         supporting = supporting[np.argsort(self.indices[supporting])]
-        return Start(self.indices[supporting], self.duals[0, supporting], self.own[0], self.weights[0])
+        return Start(
+            self.indices[supporting], self.duals[0, supporting], self.own[0], self.weights[0], self.found_products
+        )
 
     def start_from(self, start: Start) -> None:
         """Take over the negatives and duals of a similar exemplar."""
@@ -152,6 +159,7 @@ class Pool:
         self.indices, self.is_pooled[:] = np.arange(n_rows), True
         self.duals = np.zeros((n, n_rows), dtype=np.float32)
         if start is not None:
+            self.products = start.products
             self.duals[:, start.indices] = start.duals
             self.duals[np.isinf(self._targets(np.arange(n)))] = 0
             self.own[:] = start.own
@@ -247,14 +255,16 @@ class Pool:
                     return
             share = self._share(chosen, rows)
             if self.takes_newton_steps:
-                weights, squares, left = descend_newton(share, self.weights[chosen], objective, tol)
+                found = descend_newton(share, self.weights[chosen], objective, tol, self.products)
+                left = found.violations
             elif objective.is_squared:
                 left = descend_squared(share, self.weights[chosen], objective, tol, self.inverse)
             else:
                 left = descend_hinge(share, objective, tol)
             self.duals[chosen], self.own[chosen], self.residual[chosen] = share.duals, share.own, left
             if self.takes_newton_steps:
-                self.weights[chosen], self.dual_squares[chosen] = weights, squares
+                self.weights[chosen], self.dual_squares[chosen] = found.weights, found.dual_squares
+                self.found_products = found.products
             else:
                 self._add_up(chosen)
 
@@ -365,6 +375,7 @@ class Pool:
         kept = kept[np.argsort(self.indices[kept])]  # as rows are read
         part.indices, part.duals = self.indices[kept], np.ascontiguousarray(duals[:, kept])
         part.is_pooled[part.indices] = True
+        part.products = self.products
         part.inverse, part.inverted_support = self.inverse, self.inverted_support
         return part
 

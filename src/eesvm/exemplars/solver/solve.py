@@ -272,7 +272,10 @@ def _spread(problem: TrainingProblem, pool: Pool) -> Start:
     on_margin = min(count * float(known.duals.mean()) if len(known.duals) else 0.0, o.negative_cost)
     duals = np.where(slopes > _ON_MARGIN, o.negative_cost, np.where(slopes < -_ON_MARGIN, 0.0, on_margin))
     rows = np.flatnonzero(duals)
-    return Start(rows, duals[rows].astype(np.float32), known.own, known.weights)
+    products = None  # of the hinge other rows are between their bounds when it begins
+    if o.is_squared and known.products is not None:
+        products = known.products / count
+    return Start(rows, duals[rows].astype(np.float32), known.own, known.weights, products)
 
 
 def _mean_problem(problem: TrainingProblem) -> TrainingProblem:

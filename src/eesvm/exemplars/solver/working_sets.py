@@ -206,10 +206,11 @@ class _Set:
         n_joined = self._join(outside, slopes)
         if n_joined < 0:
             return False
-        if n_joined == 0:  # violations that are small have added up to a gap that is not
-            if is_finest:
-                return False
-            self.finest /= 4
+        if n_joined == 0:
+            if self.residual <= self.finest:  # violations that are small have added up to a gap that is not
+                if is_finest:
+                    return False
+                self.finest /= 4
             self.accuracy = self.finest
         self.accuracy = max(self.finest, min(self.accuracy, _LOOSE * worst))
         if n_joined > 0 or not self._step_is_enough():
