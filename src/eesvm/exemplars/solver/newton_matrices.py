@@ -1,7 +1,7 @@
 """The matrices of Newton equations, I + z sum of x x' over some rows: solved directly, or inverted in the mean.
 
-In: rows, and which of them count for which exemplar. Out: solutions, a preconditioner that all exemplars share, matrices
-that follow the rows that count, and a copy of these rows where they are few.
+In: rows, and which of them count for which exemplar. Out: solutions, a preconditioner that all exemplars share,
+matrices that follow the rows that count, and a copy of these rows where they are few.
 """
 
 from __future__ import annotations
