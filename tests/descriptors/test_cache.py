@@ -422,8 +422,8 @@ from eesvm.descriptors import cache
 real = cache.atomic_write
 from contextlib import contextmanager
 @contextmanager
-def slow(path):
-    with real(path) as handle:
+def slow(path, **options):
+    with real(path, **options) as handle:
         yield handle
         handle.flush()
         print("half", flush=True)
