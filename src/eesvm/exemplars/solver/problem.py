@@ -54,10 +54,15 @@ class TrainingProblem:
     negative_groups: Integers
 
     @cached_property
-    def has_alike_exemplars(self) -> bool:
-        """Whether a positive more or less moves scores by less than the margin, so that the SVMs are close together."""
+    def difference(self) -> float:
+        """By how much a positive more or less moves scores, at most and on average, in units of the margin."""
         spread = self.positives - self.positives.mean(axis=0)
-        return self.objective.positive_cost * float(np.einsum("nd,nd->n", spread, spread).mean()) < 1
+        return self.objective.positive_cost * float(np.einsum("nd,nd->n", spread, spread).mean())
+
+    @property
+    def has_alike_exemplars(self) -> bool:
+        """Whether that is less than the margin, so that the SVMs are close together."""
+        return self.difference < 1
 
     def part(self, members: NDArray[np.intp]) -> TrainingProblem:
         """The same for some of the exemplars."""

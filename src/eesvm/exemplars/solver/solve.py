@@ -33,6 +33,8 @@ _LEAST_TOL = 1e-6  # of a descent; float32 has no more
 _FEW = 8  # exemplars that are not worth a common start
 _COMMON_TOL = 1e-2  # of that start
 _HOPELESS = 3  # looks in a row that have found as many violators as were asked for: there will be too many
+_HOPEFUL = 0.3  # of the margin: violations up to this say that there will not
+_EASY = 0.04  # times the dimensions: supporting negatives, times how different exemplars are, of a pool that is fast
 _MANY, _LEAST_MANY = 0.15, 1000  # share of the negatives, and number, from which on they are better taken all at once
 _SAMPLE, _SAMPLE_PER_COLUMN = 2500, 4  # negatives, at least, that the mean exemplar is trained on for Newton steps
 _ON_MARGIN = 1e-3  # so near to its margin a negative lies on it
@@ -75,6 +77,7 @@ class _Training:
         self.added: Counter[int] = Counter()
         self.pool_size = self.n_looks = 0
         self.most_added: int | None = None  # negatives, beyond which `run` gives up
+        self.difference = 0.0  # of exemplars that will start from what is learned, if any will
         self.n_full = 0  # looks in a row that have found as many violators as were asked for
 
     def begin(self, pool: Pool, start: Start | None) -> None:
@@ -105,8 +108,9 @@ class _Training:
                 self.added[0] += int((pool.duals > 0).any(axis=0).sum())
             n_asked = self.n_violators << min(round_, 16)
             found = pool.scan(waiting, n_asked, accuracy, self.workers)
-            self.n_full = self.n_full + 1 if len(found.rows) >= n_asked else 0
             is_done = self._note(pool, waiting, found)
+            is_full = len(found.rows) >= n_asked and not self._is_hopeful(pool, found)
+            self.n_full = self.n_full + 1 if is_full else 0
             self._keep(pool, waiting[is_done])
             waiting = waiting[~is_done]
             if len(waiting) == 0:
@@ -132,6 +136,12 @@ class _Training:
         if self.most_added is None:
             return False
         return sum(self.added.values()) > self.most_added or self.n_full >= _HOPELESS
+
+    def _is_hopeful(self, pool: Pool, found: Scan) -> bool:
+        """Whether a pool will soon be large enough, and then be fast for those who start from what is learned."""
+        n_support, width = np.count_nonzero(pool.duals[0]), pool.weights.shape[1]
+        is_easy = self.difference * n_support <= _EASY * width and not pool.is_degenerate
+        return is_easy and float(found.worst.max()) <= _HOPEFUL
 
     def solution(self) -> Solution:
         added = tuple(self.added[k] for k in range(max(self.added, default=-1) + 1))
@@ -216,6 +226,7 @@ def _common_start(
         mean if problem.has_alike_exemplars else first, np.arange(1), budget, workers.n, takes_newton_steps=False
     )
     training = _Training(pool.problem, tol, workers, None)
+    training.difference = problem.difference
     if problem.positives.shape[1] < MAX_WIDTH:
         training.most_added = max(_LEAST_MANY, int(_MANY * problem.negatives.shape[0]))
     training.begin(pool, None)
