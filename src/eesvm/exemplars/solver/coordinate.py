@@ -31,6 +31,7 @@ from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.newton_gram import SURPLUS
 from eesvm.exemplars.solver.problem import F64, Objective
+from eesvm.exemplars.solver.row_products import scores_of, sums_of
 
 _MAX_ROUNDS = 40
 _FIRST_VISITS = 3.0  # times the rows, in a first round; twice as many in each further one
@@ -95,7 +96,7 @@ def descend_coordinates(
     accuracy, goal, active, budget = np.full(n, tol), np.full(n, tol / SURPLUS), np.arange(n), _FIRST_VISITS
     for round_ in range(_MAX_ROUNDS):
         found.weights[active] = weights = _weights(share, active, multiplier)
-        slopes = share.targets[active] + weights[:, :-1] @ share.rows.T
+        slopes = share.targets[active] + scores_of(share.rows, weights[:, :-1])
         slopes += weights[:, -1:] * multiplier
         wants = np.zeros(n_rows, dtype=np.uint64)
         for k, j in enumerate(active):
@@ -202,7 +203,7 @@ def _weights(share: Share, active: NDArray[np.intp], multiplier: np.float32) -> 
         return np.array([_exact_weights(share, j, multiplier) for j in active], dtype=np.float32)
     duals = share.duals[active]
     weights = share.own[active, None] * share.positives[active]
-    weights[:, :-1] -= duals @ share.rows
+    weights[:, :-1] -= sums_of(duals, share.rows)
     weights[:, -1] -= multiplier * duals.sum(axis=1, dtype=np.float64).astype(np.float32)
     return weights
 

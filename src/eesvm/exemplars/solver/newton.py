@@ -44,6 +44,7 @@ from eesvm.exemplars.solver.newton_matrices import (
 )
 from eesvm.exemplars.solver.newton_sums import Moved, RunningSums, rows_times
 from eesvm.exemplars.solver.problem import F64, Objective
+from eesvm.exemplars.solver.row_products import scores_of
 
 MAX_WIDTH = 1536  # columns of rows up to which matrices of that size are worth their time
 _BETWEEN = 1.6  # times the dimensions: rows between their bounds, at most, when the last steps begin
@@ -443,7 +444,7 @@ class _Descent:
         """(m, P) products of weights and rows, by default all."""
         rows = self.share.rows if rows is None else rows
         narrow = weights.astype(rows.dtype)
-        scores = narrow[:, :-1] @ rows.T
+        scores = scores_of(rows, narrow[:, :-1])
         scores += narrow[:, -1:] * narrow.dtype.type(self.objective.bias_multiplier)
         return scores
 

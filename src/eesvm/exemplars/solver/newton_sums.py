@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from eesvm._support.compile import kernel
 from eesvm.exemplars.solver.problem import F64
+from eesvm.exemplars.solver.row_products import sums_of
 
 _SPARSE = 0.1  # share of the rows up to which their sum is faster row by row
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order
@@ -71,7 +72,7 @@ class RunningSums:
 def rows_times(values: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
     """values @ rows, which pays attention to zeros where there are many."""
     if np.count_nonzero(values) >= _SPARSE * values.size:
-        return values @ rows
+        return sums_of(values, rows)
     return np.asarray(_added(values, np.arange(len(values)), rows))
 
 

@@ -29,6 +29,7 @@ from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.newton_gram import SURPLUS
 from eesvm.exemplars.solver.problem import F64, Objective
+from eesvm.exemplars.solver.row_products import scores_of
 
 # Where sets were faster than other ways: columns, and rows with duals as a multiple of these.
 _LEAST_WIDTH, _MOST_SUPPORT = 192, 1.25
@@ -44,7 +45,6 @@ _LEAVING, _MAX_LEAVING = 0.1, 5  # share of them that may leave in it, and how o
 _FINEST = 64.0  # times smaller than `tol` are violations that are aimed at, at least: float32 has no more
 _RIDGE = 1e-6  # relative, so that equal rows can be solved for
 _POSITIVE = 16  # visits to the positive in an epoch
-_FEW, _BLOCK_ROWS = 4, 2048  # exemplars whose slopes a loop computes faster than a product, and rows of one of these
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order
 
 
@@ -113,13 +113,9 @@ def descend_working_sets(share: Share, objective: Objective, tol: float, is_tria
 
 
 def _slopes(share: Share, active: NDArray[np.intp], weights: F32, multiplier: np.float32) -> F32:
-    """(m, P) of all rows; for a few exemplars rows are read faster than a general product packs them."""
+    """(m, P) of all rows."""
     slopes = share.targets[active]
-    if len(active) <= _FEW:
-        _add_scores(share.rows, weights, multiplier, slopes)
-        return slopes
-    for start in range(0, len(share.rows), _BLOCK_ROWS):
-        slopes[:, start : start + _BLOCK_ROWS] += weights[:, :-1] @ share.rows[start : start + _BLOCK_ROWS].T
+    slopes += scores_of(share.rows, weights[:, :-1])
     slopes += weights[:, -1:] * multiplier
     return slopes
 
@@ -407,29 +403,6 @@ def _scores_of(rows, chosen, weights):  # type: ignore[no-untyped-def]
             total += row[k] * weights[k]
         out[i] = total
     return out
-
-
-@kernel(fastmath=_REASSOCIATE)
-def _add_scores(rows, weights, multiplier, slopes):  # type: ignore[no-untyped-def]
-    """In place: add to the slopes (m, P) the products of rows with weights (m, d + 1), two rows at a time."""
-    d, n = rows.shape[1], len(rows)
-    for j in range(0, len(weights), 2):
-        one, other = weights[j], weights[min(j + 1, len(weights) - 1)]
-        for i in range(0, n, 2):
-            row, next_row = rows[i], rows[min(i + 1, n - 1)]
-            a, b, p, q = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-            for k in range(d):
-                a += row[k] * one[k]
-                b += row[k] * other[k]
-                p += next_row[k] * one[k]
-                q += next_row[k] * other[k]
-            slopes[j, i] += a + one[d] * multiplier
-            if i + 1 < n:
-                slopes[j, i + 1] += p + one[d] * multiplier
-            if j + 1 < len(weights):
-                slopes[j + 1, i] += b + other[d] * multiplier
-                if i + 1 < n:
-                    slopes[j + 1, i + 1] += q + other[d] * multiplier
 
 
 @inner()
