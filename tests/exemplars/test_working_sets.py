@@ -60,6 +60,14 @@ def test_the_duality_gap_closes_by_plain_numpy(C, positive_weight, is_squared, m
         assert values[k] <= best * (1 + 5e-4)
 
 
+def test_a_loose_tolerance_is_reached_where_small_violations_cost_much(monkeypatch):
+    monkeypatch.setattr(working_sets, "_SLOTS", 12.0)
+    share, costs = make_share(*rows_like_a_pca(6, 3000, 80)), Objective(30.0, 30.0, False, 1.0)
+    found = descend_working_sets(share, costs, 1e-2)
+    assert found.is_done.all()
+    assert gaps(share, found, costs)[1].max() <= 1e-2
+
+
 @pytest.mark.parametrize("multiplier", [0.0, 1.0, 10.0])
 @pytest.mark.parametrize("is_squared", [False, True])
 def test_any_bias_feature(multiplier, is_squared, monkeypatch):

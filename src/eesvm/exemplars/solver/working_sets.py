@@ -34,15 +34,17 @@ from eesvm.exemplars.solver.row_products import scores_of
 # Where sets were faster than other ways: columns, and rows with duals as a multiple of these.
 _LEAST_WIDTH, _MOST_SUPPORT = 192, 1.25
 _HOPELESS = 1.6  # times the columns: rows with duals on the way from which on there will be too many in the end
-_SLOTS = 3.0  # times the columns: rows that a set holds
+_SLOTS = 1.8  # times the columns: rows that a set holds
 _LEAST_JOINING = 64  # rows that may join in a round, at least
 _FIRST_ACCURACY, _LOOSE = 0.3, 0.15  # of the margin, in a first round; of the worst violation outside in others
-_EPOCHS = 40  # of coordinate descent before a Newton step
+_EPOCHS = 120  # of coordinate descent before a Newton step
 _MAX_DESCENTS = 12  # in a round
 _MAX_ROUNDS = 40
 _CROWDED = 1.3  # times the columns: duals between their bounds that are too many for a Newton step
 _LEAVING, _MAX_LEAVING = 0.1, 5  # share of them that may leave in it, and how often some may
-_FINEST = 64.0  # times smaller than `tol` are violations that are aimed at, at least: float32 has no more
+# Violations that are aimed at, at least, where small ones add up to a gap: so many times smaller than `tol`, and of the
+# margin. Float32 has no more.
+_FINER, _FINEST = 64.0, 1e-5
 _RIDGE = 1e-6  # relative, so that equal rows can be solved for
 _POSITIVE = 16  # visits to the positive in an epoch
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order
@@ -195,7 +197,7 @@ class _Set:
         outside[self.is_inside] = 0
         worst = float(outside.max(initial=0.0))
         self.violation = max(worst, self.residual)
-        is_finest = self.finest <= self.tol / _FINEST
+        is_finest = self.finest <= min(self.tol / _FINER, _FINEST)
         if self.violation <= self.tol and gap <= self.tol / (2 if is_finest else SURPLUS) * primal:
             self.is_done = True
             return False
