@@ -29,13 +29,13 @@ from scipy import linalg
 from eesvm._support.compile import inner, kernel
 from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.hinge import Share
-from eesvm.exemplars.solver.newton_gram import SURPLUS
 from eesvm.exemplars.solver.problem import F64, Objective
 from eesvm.exemplars.solver.row_products import scores_of, sums_of
 
 _MAX_ROUNDS = 40
 _FIRST_VISITS = 3.0  # times the rows, in a first round; twice as many in each further one
 _NEAR = 2.0  # times the worst violation: so near to its margin a row is visited
+SURPLUS = 4.0  # times smaller than `tol` is the duality gap that is aimed at: the last visits are not cheap
 _POSITIVE = 16  # visits to the positive in an epoch
 _FINEST = 16.0  # times smaller than `tol` are violations that are aimed at, at least: float32 has no more
 _MANY_WANT = 3  # exemplars, on average, that make it worth while to visit rows together
@@ -47,7 +47,7 @@ _MOST_TOGETHER = 64  # exemplars: bits of a number
 _LIMIT, _LIMIT_WIDTH = 10.0, 128  # visits to a row that are worth while in so many columns; they grow by the square
 _FEW_COLUMNS, _LEAST_LIMIT = 320, 2.5  # columns up to which only exemplars are visited that hardly move
 _DENSE = 2  # times the columns: duals between their bounds that are many
-_DENSE_WIDTH = 512  # columns above which visits are faster even then
+_DENSE_WIDTH = 384  # columns above which visits are faster even then
 
 
 @dataclass(frozen=True)
@@ -128,8 +128,8 @@ def descend_coordinates(
             )  # fmt: skip
         share.duals[active[~is_solved]] = duals.T[active[~is_solved]]
         found.visits[active] += visits[active] / n_rows
+        goal[found.violations <= tol] = tol / 2  # float32 may have no more
         is_small = found.violations <= 2 * accuracy  # such violations have added up to a gap that is not
-        goal[is_small & ~is_fine] = tol / 2  # float32 has no more
         accuracy[is_small] = np.maximum(accuracy[is_small] / 4, tol / _FINEST)
         budget *= 2
     return found

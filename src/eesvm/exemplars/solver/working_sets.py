@@ -26,8 +26,8 @@ from scipy.linalg import lapack
 
 from eesvm._support.compile import inner, kernel
 from eesvm.exemplars.rows import F32
+from eesvm.exemplars.solver.coordinate import SURPLUS
 from eesvm.exemplars.solver.hinge import Share
-from eesvm.exemplars.solver.newton_gram import SURPLUS
 from eesvm.exemplars.solver.problem import F64, Objective
 from eesvm.exemplars.solver.row_products import scores_of
 
