@@ -210,6 +210,9 @@ class _Set:
         gap, primal = self._gap(outside)
         outside[self.is_inside] = 0
         worst = float(outside.max(initial=0.0))
+        is_resting = self.values[1 : self.n] <= 0  # some may have been left out of the last visits
+        inside = slopes[self.indices[1 : self.n]]
+        self.residual = max(self.residual, float(inside.max(initial=0.0, where=is_resting)))
         self.violation = max(worst, self.residual)
         is_finest = self.finest <= min(self.tol / _FINER, _FINEST)
         if self.violation <= self.tol and gap <= self.tol / (2 if is_finest else SURPLUS) * primal:
