@@ -152,5 +152,8 @@ def test_memory_of_a_set_is_counted():
 
 
 def test_sets_are_for_as_many_supporting_negatives_as_columns():
-    assert is_small_enough(257, 250)
-    assert not is_small_enough(257, 2000)
+    assert is_small_enough(257, 250, is_squared=False)
+    assert not is_small_enough(257, 2000, is_squared=False)
+    assert not is_small_enough(513, 750, is_squared=False)
+    assert is_small_enough(513, 750, is_squared=True)  # other ways take longer than those of the hinge
+    assert not is_small_enough(257, 375, is_squared=True)

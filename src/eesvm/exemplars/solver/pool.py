@@ -313,7 +313,8 @@ class Pool:
             return False
         if not self.grow_sets(np.array([j]), tol, is_trial=True)[0]:
             return False
-        return is_small_enough(self.positives.shape[1], int(np.count_nonzero(self.duals[j])))
+        n_support = int(np.count_nonzero(self.duals[j]))
+        return is_small_enough(self.positives.shape[1], n_support, self.problem.objective.is_squared)
 
     def _sets_together(self) -> int:
         """Exemplars whose working sets grow together in one thread; 0 where a strict budget allows for none."""

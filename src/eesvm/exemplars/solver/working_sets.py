@@ -33,6 +33,7 @@ from eesvm.exemplars.solver.row_products import scores_of
 
 # Where sets were faster than other ways: columns, and rows with duals as a multiple of these.
 _LEAST_WIDTH, _MOST_SUPPORT = 192, 1.25
+_WIDE, _MOST_SUPPORT_SQUARED = 384, 1.6  # of the squared hinge, from so many columns on
 _HOPELESS = 1.6  # times the columns: rows with duals on the way from which on there will be too many in the end
 _SLOTS = 1.8  # times the columns: rows that a set holds
 _LEAST_JOINING = 64  # rows that may join in a round, at least
@@ -65,9 +66,10 @@ def is_wide_enough(width: int) -> bool:
     return width > _LEAST_WIDTH
 
 
-def is_small_enough(width: int, n_support: int) -> bool:
+def is_small_enough(width: int, n_support: int, is_squared: bool) -> bool:
     """Whether they are, for exemplars like one with so many supporting negatives."""
-    return n_support <= _MOST_SUPPORT * width
+    most = _MOST_SUPPORT_SQUARED if is_squared and width >= _WIDE else _MOST_SUPPORT
+    return n_support <= most * width
 
 
 def n_slots(width: int) -> int:
