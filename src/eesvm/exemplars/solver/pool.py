@@ -56,6 +56,17 @@ class Start:
     )
 
 
+@dataclass(frozen=True)
+class Trained:
+    """What is known of an exemplar that was trained on all negatives."""
+
+    duals: F32  # (M,)
+    own: np.float32
+    weights: F32  # (d + 1,)
+    residual: float
+    dual_square: float
+
+
 class Pool:
     """State of the exemplars of a problem; `members` are their numbers among all that are trained."""
 
@@ -84,6 +95,7 @@ class Pool:
         self.longest_square, self.takes_newton_steps = square, takes_newton_steps and d < MAX_WIDTH
         self.visits_rows = self.takes_newton_steps and not problem.objective.is_squared  # before it takes such steps
         self.grows_sets = self.takes_newton_steps and is_wide_enough(d + 1)  # before that
+        self.first: Trained | None = None  # the first exemplar, where it was trained by a set already
         self.dtype = self._dtype()  # of descents
         self.products: F64 | None = None  # what Newton steps begin with, and what the last of them have found
         self.found_products: F64 | None = None
@@ -294,7 +306,7 @@ class Pool:
 
     def _grow_sets(self, waiting: NDArray[np.intp], tol: float, workers: Workers) -> NDArray[np.intp]:
         """The same for many, once and where the first one says so; who is left."""
-        is_worth_it = self.is_for_sets(int(waiting[0]), tol)
+        is_worth_it = self._takes_over_first() or self.is_for_sets(int(waiting[0]), tol)
         self.grows_sets = False
         if not is_worth_it:
             return waiting
@@ -306,6 +318,20 @@ class Pool:
 
         workers.chunks(work, len(waiting), self._sets_together())
         return waiting[~is_done]
+
+    def trained(self, j: int) -> Trained:
+        """What is known of an exemplar of a pool of all negatives."""
+        facts = float(self.residual[j]), float(self.dual_squares[j])
+        return Trained(self.duals[j].copy(), self.own[j], self.weights[j].copy(), *facts)
+
+    def _takes_over_first(self) -> bool:
+        """Take over the first exemplar, if that is trained already."""
+        if self.first is None:
+            return False
+        self.duals[0], self.own[0], self.weights[0] = self.first.duals, self.first.own, self.first.weights
+        self.residual[0], self.dual_squares[0] = self.first.residual, self.first.dual_square
+        self.first = None
+        return True
 
     def is_for_sets(self, j: int, tol: float) -> bool:
         """Whether exemplars like this one, which is tried out, are faster by working sets."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from eesvm._support.threads import Workers
 from eesvm._support.validation import InputError
 from eesvm.exemplars.rows import ArrayRows
 from eesvm.exemplars.solver.newton import MAX_WIDTH
-from eesvm.exemplars.solver.pool import Pool, Start
+from eesvm.exemplars.solver.pool import Pool, Start, Trained
 from eesvm.exemplars.solver.problem import Budget, Margins, Solution, TrainingProblem
 from eesvm.exemplars.solver.scan import MAX_ROWS, Scan
 
@@ -50,18 +50,30 @@ def solve_together(
 ) -> Solution:
     """Train all exemplars of a problem; `progress` receives (exemplars done, scans so far)."""
     n, d = problem.positives.shape
-    start, takes_newton_steps, visits_rows, grows_sets = None, d < MAX_WIDTH, True, True
-    if n >= _FEW and (problem.has_alike_exemplars or takes_newton_steps):
-        common = _common_start(problem, max(tol, _COMMON_TOL), budget, workers)
-        start, n_bytes, takes_newton_steps, visits_rows, grows_sets = common
+    advice = _Advice(takes_newton_steps=d < MAX_WIDTH, visits_rows=True, grows_sets=True)
+    if n >= _FEW and (problem.has_alike_exemplars or advice.takes_newton_steps):
+        advice = _ask_one(problem, tol, budget, workers)
         if not budget.is_strict:  # splitting exemplars does not save what they have in common
-            budget = Budget(max(budget.n_bytes, _COMPANY * n_bytes), is_strict=False)
+            budget = Budget(max(budget.n_bytes, _COMPANY * advice.n_bytes), is_strict=False)
     training = _Training(problem, tol, workers, progress)
-    pool = Pool(problem, np.arange(n), budget, workers.n, takes_newton_steps)
-    pool.visits_rows &= visits_rows
-    pool.grows_sets &= grows_sets
-    training.begin(pool, start)
+    pool = Pool(problem, np.arange(n), budget, workers.n, advice.takes_newton_steps)
+    pool.visits_rows &= advice.visits_rows
+    pool.grows_sets &= advice.grows_sets
+    pool.first = advice.first
+    training.begin(pool, advice.start)
     return training.solution()
+
+
+@dataclass(frozen=True)
+class _Advice:
+    """How to train exemplars, as far as one of them tells."""
+
+    takes_newton_steps: bool = False  # over all negatives
+    visits_rows: bool = False  # before
+    grows_sets: bool = False  # before that
+    start: Start | None = None  # what all can start from
+    n_bytes: int = 0  # of memory that it took
+    first: Trained | None = None  # the first exemplar, where it is trained already
 
 
 class _Training:
@@ -99,7 +111,7 @@ class _Training:
 
     def run(self, pool: Pool, first_round: int) -> None:
         """Train the exemplars of a pool."""
-        accuracy, waiting = self.tol / 2, np.arange(len(pool))
+        accuracy, waiting = _accuracy(self.tol), np.arange(len(pool))
         for round_ in range(first_round, _MAX_ROUNDS):
             if round_ - first_round >= _NEWTON_ROUNDS:  # what they do not solve is left to slower ways
                 pool.give_up_newton_steps()
@@ -211,48 +223,46 @@ def _halves(pool: Pool, waiting: NDArray[np.intp], n_new: int) -> Iterator[Pool]
         part.release()
 
 
-def _common_start(
-    problem: TrainingProblem, tol: float, budget: Budget, workers: Workers
-) -> tuple[Start | None, int, bool, bool, bool]:
-    """What all exemplars can start from, if anything, the memory that it took, whether to take Newton steps over all
-    negatives, whether to visit them before, and whether to let working sets grow before that.
+def _accuracy(tol: float) -> float:
+    """Of a first descent."""
+    return tol / 2
 
-    One exemplar tells: where few negatives have to be looked at closely, descents over a small pool win, else Newton
-    steps over all of them. It is the mean one where exemplars are alike, and the others start from it; else the first.
-    Newton steps always start from the mean one, trained on a sample of the negatives.
+
+def _ask_one(problem: TrainingProblem, tol: float, budget: Budget, workers: Workers) -> _Advice:
+    """Where few negatives have to be looked at closely, descents over a small pool win, else what looks at all of them.
+
+    It is the mean exemplar that tells where exemplars are alike, and the others start from it; else the first. Newton
+    steps always start from the mean one, trained on a sample of the negatives.
     """
     mean, first = _mean_problem(problem), problem.part(np.arange(1))
+    loose = max(tol, _COMMON_TOL)
     pool = Pool(
         mean if problem.has_alike_exemplars else first, np.arange(1), budget, workers.n, takes_newton_steps=False
     )
-    training = _Training(pool.problem, tol, workers, None)
+    training = _Training(pool.problem, loose, workers, None)
     training.difference = problem.difference
     if problem.positives.shape[1] < MAX_WIDTH:
         training.most_added = max(_LEAST_MANY, int(_MANY * problem.negatives.shape[0]))
     training.begin(pool, None)
     if not training.gives_up and not (training.most_added and pool.is_degenerate):
-        return (
-            *((pool.as_start(), pool.n_bytes(0)) if problem.has_alike_exemplars else (None, 0)),
-            False,
-            False,
-            False,
-        )
+        return _Advice(start=pool.as_start(), n_bytes=pool.n_bytes(0)) if problem.has_alike_exemplars else _Advice()
     is_for_newton = pool.is_for_newton(0)  # as far as is known: more duals between their bounds will be found
     pool = Pool(first, np.arange(1), budget, workers.n)
     if pool.grows_sets and pool.can_hold_everything(1):
         pool.hold_everything(None)
-        if pool.is_for_sets(0, tol):
-            return None, 0, True, True, True
+        if pool.is_for_sets(0, _accuracy(tol)):
+            return _Advice(takes_newton_steps=True, visits_rows=True, grows_sets=True, first=pool.trained(0))
     pool = Pool(mean, np.arange(1), budget, workers.n)
     if pool.visits_rows and not is_for_newton and pool.can_hold_everything(1):
         pool.hold_everything(None)
-        if pool.visit_rows(np.arange(1), tol).all() and not pool.is_for_newton(0):
-            return pool.as_start(), 0, True, True, False
+        if pool.visit_rows(np.arange(1), loose).all() and not pool.is_for_newton(0):
+            return _Advice(takes_newton_steps=True, visits_rows=True, start=pool.as_start())
     sample = _sampled(mean, budget)
     pool = Pool(sample, np.arange(1), budget, workers.n)
     pool.visits_rows = pool.grows_sets = False
-    _Training(sample, tol, workers, None).begin(pool, None)
-    return _spread(mean, pool), 0 if pool.is_whole else pool.n_bytes(0), True, False, False
+    _Training(sample, loose, workers, None).begin(pool, None)
+    n_bytes = 0 if pool.is_whole else pool.n_bytes(0)
+    return _Advice(takes_newton_steps=True, start=_spread(mean, pool), n_bytes=n_bytes)
 
 
 def _sampled(problem: TrainingProblem, budget: Budget) -> TrainingProblem:
