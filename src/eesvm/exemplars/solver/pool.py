@@ -95,6 +95,7 @@ class Pool:
         self.longest_square, self.takes_newton_steps = square, takes_newton_steps and d < MAX_WIDTH
         self.visits_rows = self.takes_newton_steps and not problem.objective.is_squared  # before it takes such steps
         self.grows_sets = self.takes_newton_steps and is_wide_enough(d + 1)  # before that
+        self.is_sure_of_visits = False  # whether that need not be tried out
         self.first: Trained | None = None  # the first exemplar, where it was trained by a set already
         self.dtype = self._dtype()  # of descents
         self.products: F64 | None = None  # what Newton steps begin with, and what the last of them have found
@@ -252,7 +253,7 @@ class Pool:
             waiting = self._grow_sets(waiting, tol, workers)
             if len(waiting) == 0:
                 return
-        if self.is_whole and self.visits_rows:  # one tells whether it is worth while
+        if self.is_whole and self.visits_rows and not self.is_sure_of_visits:  # one tells whether it is worth while
             is_done = bool(self.visit_rows(waiting[:1], tol)[0])
             self.visits_rows = is_done and not self.is_for_newton(int(waiting[0]))
             waiting = waiting[int(is_done) :]
@@ -397,6 +398,7 @@ class Pool:
         part.weights, part.own, part.residual = self.weights[chosen], self.own[chosen], self.residual[chosen]
         part.dual_squares = self.dual_squares[chosen]
         part.visits_rows, part.grows_sets = self.visits_rows, self.grows_sets
+        part.is_sure_of_visits = self.is_sure_of_visits
         duals = self.duals[chosen]
         kept = np.flatnonzero((duals > 0).any(axis=0))
         kept = kept[np.argsort(self.indices[kept])]  # as rows are read

@@ -60,6 +60,7 @@ def solve_together(
     pool.visits_rows &= advice.visits_rows
     pool.grows_sets &= advice.grows_sets
     pool.first = advice.first
+    pool.is_sure_of_visits = advice.is_sure_of_visits
     training.begin(pool, advice.start)
     return training.solution()
 
@@ -74,6 +75,7 @@ class _Advice:
     start: Start | None = None  # what all can start from
     n_bytes: int = 0  # of memory that it took
     first: Trained | None = None  # the first exemplar, where it is trained already
+    is_sure_of_visits: bool = False  # whether what holds for the one holds for all
 
 
 class _Training:
@@ -256,7 +258,10 @@ def _ask_one(problem: TrainingProblem, tol: float, budget: Budget, workers: Work
     if pool.visits_rows and not is_for_newton and pool.can_hold_everything(1):
         pool.hold_everything(None)
         if pool.visit_rows(np.arange(1), loose).all() and not pool.is_for_newton(0):
-            return _Advice(takes_newton_steps=True, visits_rows=True, start=pool.as_start())
+            is_sure = problem.has_alike_exemplars
+            return _Advice(
+                takes_newton_steps=True, visits_rows=True, start=pool.as_start(), is_sure_of_visits=is_sure
+            )
     sample = _sampled(mean, budget)
     pool = Pool(sample, np.arange(1), budget, workers.n)
     pool.visits_rows = pool.grows_sets = False
