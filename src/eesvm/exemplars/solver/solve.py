@@ -259,9 +259,7 @@ def _ask_one(problem: TrainingProblem, tol: float, budget: Budget, workers: Work
         pool.hold_everything(None)
         if pool.visit_rows(np.arange(1), loose).all() and not pool.is_for_newton(0):
             is_sure = problem.has_alike_exemplars
-            return _Advice(
-                takes_newton_steps=True, visits_rows=True, start=pool.as_start(), is_sure_of_visits=is_sure
-            )
+            return _Advice(takes_newton_steps=True, visits_rows=True, start=pool.as_start(), is_sure_of_visits=is_sure)
     sample = _sampled(mean, budget)
     pool = Pool(sample, np.arange(1), budget, workers.n)
     pool.visits_rows = pool.grows_sets = False
