@@ -47,7 +47,7 @@ _MOST_TOGETHER = 64  # exemplars: bits of a number
 _LIMIT, _LIMIT_WIDTH = 10.0, 128  # visits to a row that are worth while in so many columns; they grow by the square
 _FEW_COLUMNS, _LEAST_LIMIT = 320, 2.5  # columns up to which only exemplars are visited that hardly move
 _DENSE = 2  # times the columns: duals between their bounds that are many
-_DENSE_WIDTH = 384  # columns above which visits are faster even then
+_DENSE_WIDTH = 448  # columns above which visits are faster even then
 
 
 @dataclass(frozen=True)
