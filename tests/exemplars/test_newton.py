@@ -297,6 +297,19 @@ def test_one_exemplar_tells_which_way_wins(kind, is_dense, monkeypatch):
     assert last.takes_newton_steps == last.is_whole == is_dense
 
 
+@pytest.mark.parametrize("is_hopeful", [False, True])
+def test_a_small_pool_is_given_a_chance_where_violations_are_small(is_hopeful, monkeypatch):
+    monkeypatch.setattr(solve_module, "_FIRST_ROWS", 64)  # so that the first three looks find more than is taken in
+    monkeypatch.setattr(solve_module, "_EASY", 10.0)
+    monkeypatch.setattr(solve_module, "_HOPEFUL", 1.0 if is_hopeful else 0.0)
+    pools = []
+    kept = Pool.evidence
+    monkeypatch.setattr(Pool, "evidence", lambda pool, *facts: pools.append(pool) or kept(pool, *facts))
+    svms = ExemplarSVMs(3e-4).fit(*relu_features(12, 4000, 64))
+    assert pools[-1].is_whole != is_hopeful
+    assert svms.converged_.all()
+
+
 def test_what_newton_steps_do_not_solve_is_left_to_others(monkeypatch):
     monkeypatch.setattr(newton_module, "_MAX_STAGES", 1)
     monkeypatch.setattr(solve_module, "_NEWTON_ROUNDS", 1)
