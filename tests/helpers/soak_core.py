@@ -14,14 +14,15 @@ import numpy as np
 from eesvm import CalibrationProblem, InputError, solve
 from eesvm._support.threads import Workers
 from eesvm.calibration.proofs import certified_bound as checker
-from eesvm.calibration.proofs import hard, owners
+from eesvm.calibration.proofs import hard, hard_shares, owners
 from eesvm.calibration.ranks import rank
-from eesvm.calibration.search import core_search
+from eesvm.calibration.search import core_search, core_shares
 from eesvm.calibration.search.core_search import CoreSearch
 from eesvm.calibration.search.heuristics import loss_of_levels
 from eesvm.calibration.search.neighbourhoods import NeighbourhoodSearch
 from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import cheap_box
+from eesvm.calibration.sharing import node
 from helpers.soak import Oracle
 
 _MOST_STEPS = 20_000
@@ -68,6 +69,27 @@ def _limits(random):
         "_FEW_WORDS": int(random.choice([0, 600])),
         "_AFTER": float(random.choice([0.0, 1.0])),
         "_MOST_COMMON": int(random.choice([4 * 5**2, 2**28])),
+        "_TRIAL": float(random.choice([0.0, 1e10])),
+        "_TOO_LONG": float(random.choice([0.0, 2.0, np.inf])),
+        "_LEFT_TO_CHECKER": float(random.choice([0.0, 2000.0, np.inf])),
+    }
+
+
+def _limits_of_shares(random):
+    return {
+        "_POSITIVES": int(random.choice([1, 5, 250])),
+        "_MOST_BYTES": int(random.choice([8 * 3 * 12 * 40, 2**31], p=[0.1, 0.9])),
+        "_ROUNDS": int(random.choice([1, 4])),
+        "_LEAST_DIVE": float(random.choice([-1.0, 0.0, 300.0, 2e7])),
+        "_DIVE": float(random.choice([-1.0, 0.0, 4.0])),
+    }
+
+
+def _limits_of_checker(random):
+    return {
+        "_SEARCH": float(random.choice([-1.0, 0.0, 4.0])),
+        "_LEAST_SEARCH": float(random.choice([-1.0, 300.0, 2e7])),
+        "_LEAF_ROUNDS": int(random.choice([1, 8])),
     }
 
 
@@ -78,12 +100,21 @@ def _faults(random, problem):
         return []
     if len(ranked.coverable) == 0 or ranked.difficulty[ranked.coverable].max() == 0:
         return []
-    with patch.multiple(core_search, **_limits(random)):
-        search, loss = _searched(ranked)
-    if not search.bound >= loss:
-        return [f"it ended at {search.bound} below the loss of {loss}"]
-    certificate = search.proof().certificate(problem, ranked, 1.0, ranked.quantum)
+    lanes = patch.object(node, "_MANY_LANES", float(random.choice([0.3, 0.9])))
     with (
+        patch.multiple(core_search, **_limits(random)),
+        patch.multiple(core_shares, **_limits_of_shares(random)),
+        patch.object(CoreSearch, "_expected", lambda search: 1.0),
+        lanes,
+    ):
+        search, loss = _searched(ranked)
+        if not search.bound >= loss:
+            return [f"it ended at {search.bound} below the loss of {loss}"]
+        certificate = search.proof().certificate(problem, ranked, 1.0, ranked.quantum)
+    with (
+        patch.multiple(hard_shares, **_limits_of_checker(random)),
+        patch.object(hard, "_PLAIN_WORDS", float(random.choice([-1.0, 1e9]))),
+        lanes,
         patch.object(checker, "_MANY_OWNED", int(random.choice([1, 200]))),
         patch.object(owners, "_VERY_MANY", int(random.choice([1, 20_000]))),
         patch.object(hard, "_FEW_WORDS", int(random.choice([0, 600]))),

@@ -35,7 +35,7 @@ from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import Levels
 
 _NEARER = 0.25  # of what is left to the known loss: the next target, at most
-_STEP, _MORE_WORK = 0.05, 5.0  # of the loss: the second target; how many times the words a later one may take
+_STEP, _MORE_WORK = 0.05, 5.0  # of the loss: between two targets; how many times the words a later one may take
 _APART = 0.01  # of the target: how far two targets are apart, by which growth is told
 _FOR_TARGET, _IN_TIME = 0.5, 0.4  # of the seconds left: what a target may take; when so many are left, it is lowered
 _FOR_LAST, _LAST_IN_TIME = 0.75, 0.15  # the same where nothing worth its while is to be done after it
@@ -228,9 +228,8 @@ class CoreSearch:
         if not self.counted:
             return 2**62
         growth = _growth(self.counted, _APART)
-        if growth is None:
-            return self.bound + _whole(_STEP * loss)
-        return self.bound + _whole(math.log(_MORE_WORK) / growth)
+        room = math.inf if growth is None else math.log(_MORE_WORK) / growth
+        return self.bound + _whole(min(room, _STEP * loss))  # growth itself grows while little is to do
 
     def _in_time(self) -> int:
         """The target that can be reached in good time, if time grows as it did from the last target but one."""
