@@ -52,7 +52,7 @@ _TRIAL, _TOO_LONG = (
     2.0,
 )  # words that a target is expected to take when it is tried by shares; as many times at most
 _AGAIN, _TRIAL_TIME = 10.0, 0.1  # times as many words for another trial; seconds left that it may take if it is in vain
-_BATCH, _BATCH_ON_TRIAL = 64, 16  # parts that are searched side by side, whatever the number of threads
+_BATCH = 16  # parts that are searched side by side, whatever the number of threads; more take more memory
 _FIRST_ROOM, _MOST_BYTES = 32, 2**30  # positives of the core at first, and memory of their bits at most
 _MOST_COMMON = 2**28  # bytes of numbers of common negatives
 _FEW_WORDS = 600  # of bits of a pair: where they have fewer, counting them again takes no longer than comparing pairs
@@ -134,8 +134,7 @@ class CoreSearch:
         if self.shares is not None and self.shares_begun:
             self.shares.target = self.target
         self._count_common()
-        n_parts = _BATCH if self.trial is None else min(_BATCH, _BATCH_ON_TRIAL)
-        batch, self.pending = self.pending[-n_parts:], self.pending[:-n_parts]
+        batch, self.pending = self.pending[-_BATCH:], self.pending[:-_BATCH]
         outcomes: list[_Outcome | None] = [None] * len(batch)
 
         def work(first: int, last: int) -> None:

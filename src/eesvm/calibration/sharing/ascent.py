@@ -16,6 +16,7 @@ from eesvm.calibration.sharing.entries import WANTED, look_for_wanted, part_in_n
 
 _FAR = np.float32(1e30)  # what a lane costs that is not to be had
 _ONE = np.uint64(1)
+_SETTLED_BY, _SETTLED = 2, np.float32(0.02)  # after which sweep of a round negatives rest that changed by less
 
 
 @kernel()
@@ -52,18 +53,22 @@ def improve(
             entries = with_wanted(pairs, lanes, entries, by, who)
             work += 10 * len(free) * len(is_covered)
         n_several = _begin_costs(entries, high, lanes, base, several)
-        amount, total = entries.share.copy(), 0.0
+        amount, total, n_busy = entries.share.copy(), 0.0, n_several
         work += n_words * len(entries.owner)
         for t in range(1, n_sweeps + 1):
             total += t * t
             weight = np.float32(t * t / total)
-            _sweep(entries, several[:n_several], choice, amount, weight, base, need, cost)
+            if t == _SETTLED_BY:
+                before = amount.copy()
+            _sweep(entries, several[:n_busy], choice, amount, weight, base, need, cost)
             value = _reply(is_covered, lanes, choice, regret, cost)
-            work += 3 * n_words * n_several
+            work += 3 * n_words * n_busy
+            if t == _SETTLED_BY:
+                n_busy = _settle(entries, several[:n_busy], before, amount, base)
             if value >= needed:
                 entries.share[:] = amount
                 return entries, value, work
-        best = max(best, _value(entries, several[:n_several], is_covered, lanes, base, cost))
+        best = max(best, _value(entries, several[:n_busy], is_covered, lanes, base, cost))
         if best >= needed:
             break
     return entries, best, work
@@ -120,6 +125,26 @@ def _charge(bits: Any, amount: Any, cost: Any) -> None:
         word = bits[w]
         for b in range(64):
             cost[64 * w + b] += amount if (word >> np.uint64(b)) & _ONE else np.float32(0)
+
+
+@inner(fastmath=True)
+def _settle(entries: Any, several: Any, before: Any, amount: Any, base: Any) -> Any:
+    """Negatives that give as they gave before are paid for once, and come last; how many others there are."""
+    n = 0
+    for k in range(len(several)):
+        i = several[k]
+        first, last, most = entries.start[i], entries.start[i] + entries.n_active[i], np.float32(0)
+        for e in range(first, last):
+            most = max(most, abs(amount[e] - before[e]))
+        if most > _SETTLED:
+            several[k], several[n] = several[n], i
+            n += 1
+            continue
+        for e in range(first, last):
+            entries.share[e] = amount[e]
+            if amount[e] > 0:
+                _charge(entries.bits[e], amount[e], base[entries.owner[e]])
+    return n
 
 
 @inner(fastmath=True)
