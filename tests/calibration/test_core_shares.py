@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from eesvm import InputError, solve
 from eesvm._support.threads import Workers, workers
+from eesvm.calibration.certificate import SEARCHED
 from eesvm.calibration.proofs import certified_bound as checker
 from eesvm.calibration.proofs import hard, hard_shares
 from eesvm.calibration.ranks import rank
@@ -114,11 +117,12 @@ def test_every_way_is_taken(monkeypatch):
             assert checker.certified_bound(problem, certificate) == loss
 
 
-@pytest.mark.parametrize("n_bytes", [0, 8 * 3 * 150, 8 * 3 * 12 * 40])
-def test_parts_go_on_plainly_where_shares_have_no_room(n_bytes, monkeypatch):
-    search_by_shares(monkeypatch, "without diving")
-    monkeypatch.setattr(core_shares, "_MOST_BYTES", n_bytes)
-    for seed in range(4):
+@pytest.mark.parametrize("n_pairs", [0, 6 * 12, 9 * 12, 12 * 12, 15 * 12, 40 * 12])
+@pytest.mark.parametrize("way", ["without diving", "few positives"])
+def test_parts_go_on_plainly_where_shares_have_no_room(way, n_pairs, monkeypatch):
+    search_by_shares(monkeypatch, way)
+    monkeypatch.setattr(core_shares, "_MOST_BYTES", 8 * 3 * n_pairs)
+    for seed in (0, 1, 21, 38, 69):  # some of which shut pairs by shares before there is no more room
         problem = random_problem(seed)
         search, loss, ranked = searched(problem, Workers(1))
         assert search.bound == loss == solve(problem).loss
@@ -176,3 +180,42 @@ def test_a_target_is_lowered_while_parts_are_shared(monkeypatch):
             assert checker.certified_bound(problem, certificate_of(search, problem, ranked)) >= search.bound
     assert lowered > 0
     assert search.bound == loss
+
+
+def test_a_checker_does_not_trust_the_lanes_it_gets(monkeypatch):
+    """Lanes that leave out the cheapest exemplar of everybody would prove too much."""
+    problem = random_problem(1)
+    search, loss, ranked = searched(problem, Workers(1))
+    root = certificate_of(search, problem, ranked)
+    root = replace(
+        root,
+        split_exemplar=np.full(1, -1, dtype=np.int32),
+        split_score=np.zeros(1),
+        open_child=np.full(1, -1, dtype=np.int32),
+        shut_child=np.full(1, -1, dtype=np.int32),
+        shares_of=np.array([SEARCHED], dtype=np.int32),
+        hard=np.arange(60, dtype=np.int32),
+        cutoff=np.inf,
+    )
+    monkeypatch.setattr(hard, "_PLAIN_WORDS", -1.0)
+    assert checker.certified_bound(problem, root) == loss
+    number_lanes = node.number_lanes
+
+    def without_the_cheapest(high, is_covered, n_lanes):
+        cheapest = np.where(high > 0, high, 2**30).argmin(axis=1)
+        fewer = high.copy()
+        fewer[np.arange(len(high)), cheapest] = 0
+        return number_lanes(fewer, is_covered, n_lanes)
+
+    monkeypatch.setattr(node, "number_lanes", without_the_cheapest)
+    assert checker.certified_bound(problem, root) < loss
+
+
+@pytest.mark.parametrize("cutoff", [151.0, 3e9, 1e300])
+def test_a_cutoff_may_be_more_than_all_negatives_weigh(cutoff, monkeypatch):
+    search_by_shares(monkeypatch, "without diving")
+    problem = random_problem(1)
+    search, loss, ranked = searched(problem, Workers(1))
+    certificate = replace(certificate_of(search, problem, ranked), cutoff=cutoff)
+    assert certificate.is_searched.any()
+    assert loss <= checker.certified_bound(problem, certificate) <= loss

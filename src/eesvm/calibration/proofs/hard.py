@@ -29,11 +29,11 @@ from eesvm.calibration.proofs.walk import ProofTree, Root
 
 _MOST_BYTES = 1 << 31  # of bits of hard positives, and as many of what searching leaves takes besides
 _PLAIN_WORDS, _MOST_WORDS = 1e9, 2e10  # of bits looked at in a leaf: before negatives are shared out, and in all
-_MANY, _PLAIN_OF_MANY = 120, 1e8  # hard positives, which are there to hold shares: words before these are
+_MANY, _PLAIN_OF_MANY = 120, 1e8  # so many hard positives are there to hold shares: fewer words before these are made
 _FEW_WORDS = 600  # of bits of a pair: pairs are compared with others where they have as many
 _MOST_COMPARED, _WORDS_OF_LEAF = 1 << 28, 5e7  # bytes of numbers of pairs of pairs; words that a leaf takes, about
 _WORDS_AT_ONCE, _ROWS_AT_ONCE = 5e8, 64  # at most, of what is compared: Ctrl-C does not wait longer
-_MOST_NODES, _MOST_DEPTH = 20_000, 500  # of a leaf that is searched by numpy
+_MOST_NODES, _MOST_DEPTH, _MOST_LOOKED = 20_000, 500, 1e11  # of a leaf that is searched by numpy; scores looked at
 _GROWTH = 17.0  # a guide of the search: nodes grow by a factor e for every 1/17 of the limit that is left
 
 
@@ -55,7 +55,9 @@ def least_searched(
     if weight is None or _bytes_of_leaf(len(hard), problem.n_exemplars) > _MOST_BYTES:
         return _least_by_numpy(root, certificate, tree, leaves, hard, limit)
     at_root = int(root.weights[root.is_paid].sum())
-    most = len(root.weights) + 1 if limit == math.inf else max(0, math.ceil((Fraction(limit) - at_root) / int(weight)))
+    most = len(root.weights) + 1  # nothing costs more than all negatives
+    if limit < math.inf:
+        most = min(most, max(0, math.ceil((Fraction(limit) - at_root) / int(weight))))
     found = _hard_positives(root, sets, hard, most, len(leaves))
     if found is None:
         return _least_by_numpy(root, certificate, tree, leaves, hard, limit)
@@ -171,7 +173,7 @@ def _least_by_numpy(
         is_covered = root.is_covered[hard] | (search.may & (search.scores >= way.opened)).any(axis=1)
         if paid >= least:
             continue
-        search.n_nodes = 0
+        search.n_nodes, search.n_looked = 0, 0
         try:
             least = paid + search.least(is_paid, way.shut, is_covered, least - paid)
         except TooMuch:
@@ -184,7 +186,7 @@ class _Search:
 
     def __init__(self, root: Root, hard: NDArray[np.int32]) -> None:
         problem = root.problem
-        self.root, self.n_nodes = root, 0
+        self.root, self.n_nodes, self.n_looked = root, 0, 0
         self.scores = problem.positive_scores[hard].astype(np.float64)
         self.may = np.ones(self.scores.shape, dtype=bool) if problem.forbidden is None else ~problem.forbidden[hard]
 
@@ -208,6 +210,9 @@ class _Search:
         choice: tuple[int, list[tuple[float, int]]] | None = None
         for p in np.flatnonzero(~is_covered).tolist():
             alive = np.flatnonzero(self.may[p] & (self.scores[p] > shut)).tolist()
+            self.n_looked += len(alive) * len(weights)
+            if self.n_looked > _MOST_LOOKED:
+                raise TooMuch
             costs = sorted((float(weights[self._comes_along(p, j)].sum()), j) for j in alive)
             costs = [(cost, j) for cost, j in costs if cost < room]
             if choice is None or len(costs) < len(choice[1]):

@@ -1,7 +1,9 @@
 """What shares of hard positives prove at a place of a searched leaf, and a compiled search below it that uses them.
 
-Shares come from `sharing`, and are believed in nothing: which lanes need a negative is read from the scores again, and
-a negative gives away no more than it weighs. Numbers are whole units, so what is proved is exact, also on the way down.
+Shares and lanes come from `sharing`, and are believed in nothing: that everybody who can be afforded has a lane is
+looked at here, which lanes need a negative is read from the scores again, and a negative gives away no more than it
+weighs. Numbers are whole units, so what is proved is exact, also on the way down. Much here is as in the search that
+made the proof, and written again on purpose.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from eesvm.calibration.proofs.hard_kernels import n_unpaid_all
 # (I + 1,) (S,) (S,) (S, L / 64) (N,)
 Shares = namedtuple("Shares", "at owner amount need place")
 # What is known on the way down, a row for each positive covered: what each lane pays, the least of each positive, about
-# how many places there are below if it is chosen. (D, W) (D, E) (D, K) (D, K, L) (D, K) (D, K) (D,)
-Down = namedtuple("Down", "paid shut is_covered cost least rating n_paid")
+# how many places there are below if it is chosen. (D, W) (D, K) (D, K, L) (D, K) (D, K) (D,)
+Down = namedtuple("Down", "paid is_covered cost least rating n_paid")
 
 SHUT = np.int32(1 << 29)  # what a lane costs that is not to be had
 _DEEPEST, _CANDIDATES = 200, 5
@@ -52,6 +54,19 @@ def afford(hard: Any, paid: Any, shut: Any, is_covered: Any, left: Any, price: A
             is_alive |= most[q, j] > 0
         if not is_alive and not is_covered[q]:
             return False
+    return True
+
+
+@kernel()
+def is_whole(lanes: Any, is_covered: Any, most: Any) -> Any:
+    """Whether every exemplar that can be afforded has a lane, of the positives that have any."""
+    for q in range(len(is_covered)):
+        if is_covered[q] or lanes.n[q] == 0:
+            continue
+        for j in range(most.shape[1]):
+            lane = lanes.place[q, j]
+            if most[q, j] > 0 and not (0 <= lane < lanes.n[q] and lanes.exemplar[q, lane] == j):
+                return False
     return True
 
 
@@ -172,20 +187,17 @@ def shut_the_dear(
 
 
 @inner()
-def _start(
-    hard: Any, lanes: Any, depths: Any, paid: Any, shut: Any, is_covered: Any, cost: Any, most: Any, worth: Any
-) -> Any:
+def _start(lanes: Any, depths: Any, paid: Any, is_covered: Any, cost: Any, most: Any, worth: Any) -> Any:
     n_positives, n_lanes = cost.shape
     down = Down(
         np.empty((depths, len(paid)), dtype=np.uint64),
-        np.empty((depths, len(shut))),
         np.empty((depths, n_positives), dtype=np.bool_),
         np.empty((depths, n_positives, n_lanes), dtype=np.int32),
         np.zeros((depths, n_positives), dtype=np.int32),
         np.zeros((depths, n_positives)),
         np.zeros(depths, dtype=np.int64),
     )
-    down.paid[0, :], down.shut[0, :], down.is_covered[0, :] = paid, shut, is_covered
+    down.paid[0, :], down.is_covered[0, :] = paid, is_covered
     down.cost[0, :, :] = cost
     for q in range(n_positives):
         for lane in range(lanes.n[q]):
@@ -278,7 +290,6 @@ def _go_down(hard: Any, lanes: Any, shares: Any, down: Any, depth: Any, p: Any, 
             new &= new - _ONE
             for s in range(shares.at[max(i, 0)], shares.at[i + 1] if i >= 0 else 0):
                 _charge(shares.need[s], -shares.amount[s], down.cost[depth + 1, shares.owner[s]])
-    down.shut[depth + 1, :] = down.shut[depth]
     return _least_of_all(lanes, down.is_covered[depth + 1], down.cost[depth + 1], down.least[depth + 1])
 
 
@@ -286,7 +297,6 @@ def _go_down(hard: Any, lanes: Any, shares: Any, down: Any, depth: Any, p: Any, 
 def _shut_pair(hard: Any, lanes: Any, down: Any, depth: Any, p: Any, j: Any) -> None:
     """From now on somebody else covers p: j accepts nothing that scores so low, whomever that would cover."""
     score = hard.scores[p, j]
-    down.shut[depth, j] = max(down.shut[depth, j], score)
     for q in range(len(lanes.n)):
         lane = lanes.place[q, j]
         if lane >= 0 and hard.scores[q, j] <= score and down.cost[depth, q, lane] < SHUT // 2:
@@ -297,7 +307,7 @@ def _shut_pair(hard: Any, lanes: Any, down: Any, depth: Any, p: Any, j: Any) -> 
 
 @kernel()
 def least_below(
-    hard: Any, lanes: Any, shares: Any, paid: Any, shut: Any, is_covered: Any, cost: Any, most: Any, room: Any,
+    hard: Any, lanes: Any, shares: Any, paid: Any, is_covered: Any, cost: Any, most: Any, room: Any,
     unit: Any, worth: Any, budget: Any,
 ) -> Any:  # fmt: skip
     """(the least that covering all positives with lanes adds, `room` if that is less; whether all was searched; work).
@@ -307,7 +317,7 @@ def least_below(
     """
     n_positives, n_lanes = cost.shape
     depths = min(_DEEPEST, n_positives + 2)
-    down = _start(hard, lanes, depths, paid, shut, is_covered, cost, most, worth)
+    down = _start(lanes, depths, paid, is_covered, cost, most, worth)
     price, lane_of = np.empty((depths + 1, n_lanes), dtype=np.int64), np.empty((depths + 1, n_lanes), dtype=np.int64)
     n_ways, way = np.zeros(depths, dtype=np.int64), np.zeros(depths, dtype=np.int64)
     positive, seen = np.zeros(depths, dtype=np.int64), np.zeros(n_positives, dtype=np.bool_)
@@ -316,7 +326,7 @@ def least_below(
         left = least - down.n_paid[depth]
         if is_new:
             is_new = False
-            if work > budget or depth + 2 >= depths:
+            if work > budget or depth + 1 >= depths:
                 return least, False, work
             rows = slice(depth, depth + 2)
             p, n, done = _choose(hard, lanes, down, depth, left, worth, seen, price[rows], lane_of[rows])
@@ -350,13 +360,13 @@ def least_below(
 
 @kernel()
 def ways_on(
-    hard: Any, lanes: Any, shares: Any, paid: Any, shut: Any, is_covered: Any, cost: Any, most: Any, room: Any,
+    hard: Any, lanes: Any, shares: Any, paid: Any, is_covered: Any, cost: Any, most: Any, room: Any,
     unit: Any, worth: Any,
 ) -> Any:  # fmt: skip
     """(a positive, -1 where all are covered; the exemplars that may cover it, none of which covers what a former one
     could; whether shares prove that such a way costs `room` or more; work). No other way is worth looking at."""
     n_lanes = cost.shape[1]
-    down = _start(hard, lanes, 2, paid, shut, is_covered, cost, most, worth)
+    down = _start(lanes, 2, paid, is_covered, cost, most, worth)
     price, lane_of = np.empty((2, n_lanes), dtype=np.int64), np.empty((2, n_lanes), dtype=np.int64)
     seen = np.zeros(len(is_covered), dtype=np.bool_)
     p, n, work = _choose(hard, lanes, down, 0, room, worth, seen, price, lane_of)

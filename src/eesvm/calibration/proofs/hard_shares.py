@@ -32,7 +32,7 @@ class TooMuch(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """What is paid, shut and covered there: (W,) (E,) (K,)."""
+    """What is paid, shut and covered there: (W,) (E,) (K,); how many are paid, and how many places are above it."""
 
     paid: NDArray[np.uint64]
     n_paid: int
@@ -63,15 +63,15 @@ class SharedSearch:
     """Searches leaves, one after the other or side by side."""
 
     def __init__(
-        self, hard: Hard, cost: NDArray[np.int32], is_open: NDArray[np.uint64], most: int, growth: float
+        self, hard: Hard, cost: NDArray[np.int32], everything: NDArray[np.uint64], most: int, growth: float
     ) -> None:
-        """cost (K, E) is what pairs cost at the root, and `is_open` (W,) has the negatives that count there.
+        """cost (K, E) is what pairs cost at the root, and `everything` (W,) has the negatives that count there.
 
         Ways that pay for `most` or more do not matter; places below a place grow by a factor e for every
         `most / growth` that may be spent.
         """
-        self.hard, self.pairs, self.is_open = hard, Pairs(hard.bits, hard.row), is_open
-        self.unit = 1 << max(0, min(12, (_MOST_UNITS // (64 * len(is_open))).bit_length() - 1))
+        self.hard, self.pairs, self.everything = hard, Pairs(hard.bits, hard.row), everything
+        self.unit = 1 << max(0, min(12, (_MOST_UNITS // (64 * len(everything))).bit_length() - 1))
         self.worth = np.exp(-growth / max(1, most) * np.arange(most + 1))
         # A pair that costs nothing is affordable, which 0 would deny.
         self.cost = np.where(hard.row >= 0, np.maximum(cost, 1), 0).astype(np.int32)
@@ -83,10 +83,10 @@ class SharedSearch:
         """Shares of everything, made when the first leaf wants them."""
         with self._lock:
             if self._root is None:
-                sharing, is_covered = nothing_shared(self.cost, len(self.is_open)), ~np.any(self.cost > 0, axis=1)
+                sharing, is_covered = nothing_shared(self.cost, len(self.everything)), ~np.any(self.cost > 0, axis=1)
                 if not is_covered.all():
                     sharing, _ = share_out(
-                        self.pairs, sharing, self.is_open, is_covered, self.cost, self.most, _ROOT_ROUNDS, (0, 1)
+                        self.pairs, sharing, self.everything, is_covered, self.cost, self.most, _ROOT_ROUNDS, (0, 1)
                     )
                 self._root = _Known(0, np.where(self.cost > 1, self.cost, 0).astype(np.int32), self.cost, sharing)
             return self._root
@@ -96,6 +96,8 @@ class SharedSearch:
 
         `TooMuch` where more than about `most_words` would have to be looked at.
         """
+        if 64 * len(self.everything) > _MOST_UNITS:
+            raise TooMuch
         left = _Left(limit, most_words)
         self._search(left, self.root, leaf, _LEAF_ROUNDS)
         return left.limit
@@ -120,21 +122,23 @@ class SharedSearch:
                 return
 
     def _share(self, left: _Left, known: _Known, place: Place, rounds: int, all_have_lanes: bool) -> bool:
-        """Search on by shares; False where those who have no lanes are not covered by what was found."""
+        """Search on by shares; False where something was found but some have no lanes: to be done again with all."""
         hard, is_covered, room = self.hard, place.is_covered, left.limit - place.n_paid
-        needed, free = (room - 1) * self.unit, self.is_open & ~place.paid
+        needed, free = (room - 1) * self.unit, self.everything & ~place.paid
         sharing, words = share_out(
             self.pairs, known.sharing, free, is_covered, known.most, room - 1, rounds, (2, 2), all_have_lanes
         )
         _spend(left, words)
         lanes, shut, most = sharing.lanes, place.shut.copy(), known.most.copy()
+        if not kernels.is_whole(lanes, is_covered, most):
+            raise TooMuch
         shares = kernels.whole_shares(hard, lanes, sharing.entries, place.paid, self.unit)
         cost, lowest, proved = kernels.prices(lanes, shares, is_covered, most)
         if proved <= needed:
             proved = kernels.shut_the_dear(hard, lanes, is_covered, needed - proved, shut, most, cost, lowest)
         if proved > needed:
             return True
-        here = (hard, lanes, shares, place.paid, shut, is_covered, cost, most)
+        here = (hard, lanes, shares, place.paid, is_covered, cost, most)
         guide = (self.unit, self.worth)
         found, is_finished, done = kernels.least_below(*here, room, *guide, max(_LEAST_SEARCH, _SEARCH * words))
         _spend(left, done)

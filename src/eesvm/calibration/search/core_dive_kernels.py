@@ -3,6 +3,7 @@
 What is paid on the way down is taken out of the shares of its negatives: what the other positives then pay at least,
 each to its cheapest lane, is a bound of the node below, which closes most of them at once. Shares are whole units, so
 going down loses nothing. Positives are chosen as in `core_kernels`; lanes and entries are of `sharing`.
+The checker has a search like this one, on purpose of its own.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _ONE = np.uint64(1)
 # of each negative among those that have entries. (Z,) (N,)
 Shares = namedtuple("Shares", "entries amount place")
 # A row for each depth. `least` is what positives pay at least, `rating` guesses the nodes below if one is branched on.
-# (D, W) (D, E) (D, K) (D, K, L) (D, K) (D, K) (D,)
-Ways = namedtuple("Ways", "free highest is_covered cost least rating paid")
+# (D, W) (D, K) (D, K, L) (D, K) (D, K) (D,)
+Ways = namedtuple("Ways", "free is_covered cost least rating paid")
 
 
 @kernel()
 def place_of(negative: Any, n_negatives: Any) -> Any:
-    """(n_negatives,) the place of each number in `negative`."""
-    place = np.zeros(n_negatives, dtype=np.int32)
+    """(n_negatives,) the place of each number in `negative`, -1 where it is not there."""
+    place = np.full(n_negatives, -1, dtype=np.int32)
     for i in range(len(negative)):
         place[negative[i]] = i
     return place
@@ -49,7 +50,7 @@ def _pay(hard: Any, shares: Any, pair: Any, free: Any, below: Any, cost: Any) ->
         while word != 0:
             i = shares.place[64 * w + first_one(word)]
             word &= word - _ONE
-            for e in range(entries.start[i], entries.start[i] + entries.n_active[i]):
+            for e in range(entries.start[max(i, 0)], entries.start[i] + entries.n_active[i] if i >= 0 else 0):
                 charge_whole(entries.bits[e], -shares.amount[e], cost[entries.owner[e]])
 
 
@@ -72,10 +73,9 @@ def _saved(hard: Any, lanes: Any, p: Any, j: Any, is_covered: Any, cost: Any, le
 
 
 @inner()
-def _shut(hard: Any, lanes: Any, p: Any, j: Any, highest: Any, is_covered: Any, cost: Any, least: Any) -> Any:
+def _shut(hard: Any, lanes: Any, p: Any, j: Any, is_covered: Any, cost: Any, least: Any) -> Any:
     """Exemplar j stays below what covers p; how much more positives pay at least."""
     level, more = hard.reach[p, j], np.int64(0)
-    highest[j] = min(highest[j], level - 1)
     for q in range(len(is_covered)):
         lane = lanes.place[q, j]
         if lane < 0 or hard.reach[q, j] < level or cost[q, lane] >= DEAD // 2:
@@ -166,11 +166,10 @@ def _sum_of_least(least: Any, is_covered: Any) -> Any:
 
 
 @inner()
-def _rooms(depths: Any, n_words: Any, n_exemplars: Any, cost: Any) -> Any:
+def _rooms(depths: Any, n_words: Any, cost: Any) -> Any:
     n_positives, n_lanes = cost.shape
     return Ways(
         np.empty((depths, n_words), dtype=np.uint64),
-        np.empty((depths, n_exemplars), dtype=np.int32),
         np.empty((depths, n_positives), dtype=np.bool_),
         np.empty((depths, n_positives, n_lanes), dtype=np.int32),
         np.zeros((depths, n_positives), dtype=np.int32),
@@ -180,12 +179,9 @@ def _rooms(depths: Any, n_words: Any, n_exemplars: Any, cost: Any) -> Any:
 
 
 @inner()
-def _enter(
-    hard: Any, lanes: Any, ways: Any, free: Any, highest: Any, is_covered: Any, cost: Any, high: Any, worth: Any
-) -> None:
+def _enter(lanes: Any, ways: Any, free: Any, is_covered: Any, cost: Any, high: Any, worth: Any) -> None:
     """The first row."""
     copy_into(ways.free[0], free)
-    copy_into(ways.highest[0], highest)
     copy_into(ways.is_covered[0], is_covered)
     for q in range(len(is_covered)):
         for lane in range(cost.shape[1]):
@@ -201,7 +197,6 @@ def dive(
     lanes: Any,
     shares: Any,
     free: Any,
-    highest: Any,
     is_covered: Any,
     cost: Any,
     high: Any,
@@ -217,8 +212,8 @@ def dive(
     """
     n_positives, n_lanes = cost.shape
     depths = min(_DEEPEST, n_positives + 2)
-    ways = _rooms(depths, len(free), len(highest), cost)
-    _enter(hard, lanes, ways, free, highest, is_covered, cost, high, worth)
+    ways = _rooms(depths, len(free), cost)
+    _enter(lanes, ways, free, is_covered, cost, high, worth)
     ways.paid[0] = paid
     prices, lane_of = np.empty((depths + 1, n_lanes), dtype=np.int64), np.empty((depths + 1, n_lanes), dtype=np.int64)
     n_children, next_child = np.zeros(depths, dtype=np.int64), np.zeros(depths, dtype=np.int64)
@@ -230,7 +225,7 @@ def dive(
         if is_new:
             is_new = False
             n_nodes += 1
-            if work > budget or depth + 2 >= depths:
+            if work > budget or depth + 1 >= depths:
                 return OUT_OF_BUDGET, ways.free[0], n_nodes, work
             row = slice(depth, depth + 2)
             p, n, done = _choose(hard, lanes, ways, depth, target, worth, seen, prices[row], lane_of[row], _CANDIDATES)
@@ -246,9 +241,7 @@ def dive(
         p, k = positive[depth], next_child[depth]
         if k > 0:
             j = lanes.exemplar[p, lane_of[depth, k - 1]]
-            total[depth] += _shut(
-                hard, lanes, p, j, ways.highest[depth], ways.is_covered[depth], ways.cost[depth], ways.least[depth]
-            )
+            total[depth] += _shut(hard, lanes, p, j, ways.is_covered[depth], ways.cost[depth], ways.least[depth])
         if k == n_children[depth] or total[depth] > (left - 1) * unit:
             depth -= 1
             continue
@@ -270,7 +263,6 @@ def dive(
         if below > (left - price - 1) * unit:
             continue
         copy_into(ways.rating[depth + 1], ways.rating[depth])
-        copy_into(ways.highest[depth + 1], ways.highest[depth])
         ways.paid[depth + 1] = ways.paid[depth] + price
         depth, is_new = depth + 1, True
     return FINISHED, ways.free[0], n_nodes, work
@@ -282,7 +274,6 @@ def branch(
     lanes: Any,
     shares: Any,
     free: Any,
-    highest: Any,
     is_covered: Any,
     cost: Any,
     high: Any,
@@ -298,8 +289,8 @@ def branch(
     nothing is left that is worth looking for.
     """
     n_lanes = cost.shape[1]
-    ways = _rooms(2, len(free), len(highest), cost)
-    _enter(hard, lanes, ways, free, highest, is_covered, cost, high, worth)
+    ways = _rooms(2, len(free), cost)
+    _enter(lanes, ways, free, is_covered, cost, high, worth)
     ways.paid[0] = paid
     prices, lane_of = np.empty((2, n_lanes), dtype=np.int64), np.empty((2, n_lanes), dtype=np.int64)
     seen = np.zeros(len(is_covered), dtype=np.bool_)
@@ -320,5 +311,5 @@ def branch(
         below = least_of_all(ways.cost[1], ways.is_covered[1], lanes, ways.least[1])
         is_closed[k] = below > (left - price - 1) * unit
         work += len(is_covered) * n_lanes // 8 + 50 * price
-        _shut(hard, lanes, p, j, ways.highest[0], ways.is_covered[0], ways.cost[0], ways.least[0])
+        _shut(hard, lanes, p, j, ways.is_covered[0], ways.cost[0], ways.least[0])
     return p, exemplar, is_closed, work

@@ -47,10 +47,8 @@ _LITTLE = 0.05  # of the nodes of such a part: the deepest node that has no more
 _STORY = 200_000  # events of a part
 _SHORT = 200  # events that are told in any case: a checker would not be faster without them
 _SLOWER = 15.0  # what looking at a word takes in searching by shares
-_TRIAL, _TOO_LONG = (
-    1e10,
-    2.0,
-)  # words that a target is expected to take when it is tried by shares; as many times at most
+_TRIAL = 1e10  # words that a target is expected to take when it is tried by shares
+_TOO_LONG = 2.0  # times what was expected, after which the trial ends
 _AGAIN, _TRIAL_TIME = 10.0, 0.1  # times as many words for another trial; seconds left that it may take if it is in vain
 _BATCH = 16  # parts that are searched side by side, whatever the number of threads; more take more memory
 _FIRST_ROOM, _MOST_BYTES = 32, 2**30  # positives of the core at first, and memory of their bits at most
@@ -309,7 +307,8 @@ class CoreSearch:
         if found.is_closed:
             return _Outcome(kernels.FINISHED, found.n_nodes, _SLOWER * found.work, _UNTOLD, is_shared=True)
         assert found.node is not None
-        parts, highest, q = [], np.minimum(part.highest, found.node.highest), found.positive
+        # Not below what shares have shut, which no certificate would say.
+        parts, highest, q = [], part.highest, found.positive
         for j, is_closed in zip(found.exemplar, found.closed, strict=True):
             level = self.shares.reach[q, j]
             lowest = part.lowest.copy()

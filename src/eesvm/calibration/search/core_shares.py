@@ -11,6 +11,7 @@ The core alone is too few: it is chosen so that it costs just more than the targ
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +29,7 @@ Bits = NDArray[np.uint64]
 
 _POSITIVES = 250  # that hold shares
 _CONSIDERED = 8  # times as many, the dearest, of which those are taken that no other one makes needless
-_MOST_BYTES = 2**31  # of bits of pairs
+_MOST_BYTES, _KEPT_FREE = 2**31, 0.1  # of bits of pairs; part that is left for positives that come later
 _ROUNDS, _GROW = 4, (2, 2)  # of ascent
 _ROOT_ROUNDS, _ROOT_GROW = 25, (0, 1)
 _MOST_UNITS = 2**27  # of all negatives together: what lanes pay stays far below what dead ones do
@@ -77,7 +78,7 @@ class CoreShares:
         self.bits = np.zeros((0, self.n_words), dtype=np.uint64)
         self.n_rows, self.n_pairs = 0, 0  # of bits, and pairs that may need one
         self.target, self.worth = 0, np.ones(1)
-        self.is_full = False  # some positive that must hold shares found no room
+        self.is_full = 64 * self.n_words > _MOST_UNITS  # or some positive that must hold shares found no room
         self.unit = 1 << max(0, min(12, (_MOST_UNITS // max(1, len(ranked.prices))).bit_length() - 1))
         self.root: Node | None = None  # of the target
 
@@ -93,7 +94,7 @@ class CoreShares:
         if self.is_full:
             return 0.0
         for p in self._hardest() if len(self.positives) < _POSITIVES else ():
-            if len(self.positives) >= _POSITIVES or not self._add(p):
+            if len(self.positives) >= _POSITIVES or not self._add(p, (1 - _KEPT_FREE) * _MOST_BYTES):
                 break
         self._fill_rows()
         n_exemplars = self.ranked.n_exemplars
@@ -112,14 +113,14 @@ class CoreShares:
         self.root = found.node or begin  # none where no solution costs less than the target
         return found.work
 
-    def _add(self, p: int) -> bool:
+    def _add(self, p: int, most_bytes: float = math.inf) -> bool:
         """Let positive p hold shares, if there is room for all its pairs that may ever be affordable."""
         if p in self.positives:
             return True
         delta = self.ranked.delta[p]
         reach = np.where(delta <= self.highest, delta, 0).astype(np.int32)
         n_pairs = self.n_pairs + int((reach > 0).sum())
-        if 8 * self.n_words * n_pairs > _MOST_BYTES:
+        if 8 * self.n_words * n_pairs > min(most_bytes, _MOST_BYTES):
             return False
         self.n_pairs = n_pairs
         self.positives.append(int(p))
@@ -239,7 +240,7 @@ class CoreShares:
         if only_shares:
             return Found(work, 1, node=node)
         shares = dives.Shares(entries, amount, dives.place_of(entries.negative, 64 * self.n_words))
-        box = (hard, lanes, shares, free, highest, is_covered, cost, high, paid, self.target, self.unit, self.worth)
+        box = (hard, lanes, shares, free, is_covered, cost, high, paid, self.target, self.unit, self.worth)
         outcome, bits, n_nodes, done = dives.dive(*box, max(_LEAST_DIVE, _DIVE * work))
         work += done
         if outcome == dives.FINISHED:

@@ -37,8 +37,7 @@ def improve(
 ) -> Any:
     """(entries, what they prove, work): rounds of sweeps until that is `needed`; choice and regret change in place.
 
-    Entries that are missing are looked for in every `grow_every`th round from `grow_first` on. Numbers are floats here:
-    what is proved is about that.
+    Entries that are missing are looked for in every `grow_every`th round from `grow_first` on.
     """
     held = np.zeros(64 * len(free), dtype=np.float32)
     by, who = np.zeros((len(held), WANTED), dtype=np.float32), np.zeros((len(held), WANTED), dtype=np.int32)

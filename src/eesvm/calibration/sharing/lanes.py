@@ -13,7 +13,7 @@ import numpy as np
 
 from eesvm._support.compile import kernel
 
-# Pairs of a pairs positive and an exemplar that may cover it: bits of the negatives that are accepted with it, and the
+# Pairs of a positive and an exemplar that may cover it: bits of the negatives that are accepted with it, and the
 # row of each pair in these, -1 where it has none. (M, W) (K, E)
 Pairs = namedtuple("Pairs", "bits row")
 # Lanes of each positive: its exemplars, how many, and the lane of each exemplar, -1 for none. (K, L) (K,) (K, E)

@@ -17,6 +17,7 @@ from eesvm.calibration.sharing.entries import Entries, inherit, no_entries
 from eesvm.calibration.sharing.lanes import Lanes, Pairs, number_lanes
 
 _MANY_LANES = 0.9  # of the positives have fewer lanes than the others, which do without: rounded up to whole words
+_LANES_LOST = 0.05  # of the positives: so many more may have none before lanes are numbered anew
 _SWEEPS = 8  # in each round of ascent
 _KEEPS = np.float32(0.5)  # regrets are worth so much less below
 _ENOUGH = 0.02  # by how much a bound of floats is more than needed, so that one of whole units is
@@ -72,7 +73,7 @@ def _lanes(high: NDArray[np.int32], is_covered: NDArray[np.bool_], lanes: Lanes,
     n_alive = (high[~is_covered] > 0).sum(axis=1)
     most = int(n_alive.max() if all_have_lanes else np.quantile(n_alive, _MANY_LANES, method="higher"))
     n_lanes = 64 * max(1, -(-most // 64))
-    few_have_lanes = len(high) != len(lanes.n) or (lanes.n[~is_covered] > 0).mean() < _MANY_LANES - 0.05
+    few_have_lanes = len(high) != len(lanes.n) or (lanes.n[~is_covered] > 0).mean() < _MANY_LANES - _LANES_LOST
     if few_have_lanes or n_lanes <= lanes.exemplar.shape[1] // 2:
         return number_lanes(high, is_covered, n_lanes)
     is_missing = ((high > 0) & (lanes.place < 0)).any(axis=1) & ~is_covered
