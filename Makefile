@@ -50,7 +50,7 @@ test-bounds: .venv/.test
 	EXAMPLES=all NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=.venv/checked $(BIN)/python -m pytest -n 2 --dist load \
 		tests/calibration/test_exact_corners.py tests/calibration/test_exact.py tests/calibration/test_search.py \
 		tests/calibration/test_frontier.py tests/calibration/test_neighbourhoods.py tests/calibration/test_columns.py \
-		tests/calibration/test_core_search.py \
+		tests/calibration/test_core_search.py tests/calibration/test_core_shares.py \
 		tests/exemplars/test_svms.py tests/exemplars/test_mining.py tests/exemplars/test_scoring.py \
 		tests/exemplars/test_coordinate.py tests/exemplars/test_newton.py tests/exemplars/test_solver.py \
 		tests/exemplars/test_working_sets.py \
