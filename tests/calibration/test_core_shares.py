@@ -103,6 +103,12 @@ def test_every_way_is_taken(monkeypatch):
     search, loss, ranked = searched(problem, Workers(1))
     whole = search.proof()
     assert search.proved_by_shares
+    waiting = [search.proved]
+    while waiting:  # nothing is kept of what they began with
+        part = waiting.pop()
+        assert part.above is None
+        assert len(part.lowest) == len(part.highest) == 0
+        waiting += part.parts
     assert whole.n_splits > 0
     monkeypatch.setattr(core_search, "_LEFT_TO_CHECKER", np.inf)
     left = search.proof()

@@ -62,6 +62,7 @@ _MOST_POSITIVES, _MOST_EXEMPLARS = 2**16 - 1, 2**16 - 2  # that an event can nam
 
 Story = NDArray[np.uint32]
 _UNTOLD = np.array([kernels.UNTOLD], dtype=np.uint32)
+_NO_LEVELS = np.empty(0, dtype=np.int32)  # of a part that need not be searched any more
 
 
 @dataclass(eq=False)
@@ -314,11 +315,14 @@ class CoreSearch:
             lowest = part.lowest.copy()
             lowest[j] = max(lowest[j], level)
             story = np.array([(q << 16) + j + 1], dtype=np.uint32)
-            parts.append(Part(part.lowest, highest, story, is_shared=True))
-            parts.append(Part(lowest, highest, _UNTOLD if is_closed else None, above=found.node, is_shared=True))
+            parts.append(Part(_NO_LEVELS, _NO_LEVELS, story, is_shared=True))
+            if is_closed:
+                parts.append(Part(_NO_LEVELS, _NO_LEVELS, _UNTOLD, is_shared=True))
+            else:
+                parts.append(Part(lowest, highest, above=found.node))
             highest = highest.copy()
             highest[j] = min(highest[j], level - 1)
-        parts.append(Part(part.lowest, highest, _UNTOLD, is_shared=True))
+        parts.append(Part(_NO_LEVELS, _NO_LEVELS, _UNTOLD, is_shared=True))
         return _Outcome(kernels.OUT_OF_BUDGET, found.n_nodes, _SLOWER * found.work, parts=parts, is_shared=True)
 
     def _begin_shares(self) -> Node | None:
@@ -409,7 +413,8 @@ class CoreSearch:
             self.pending.append(part)
             return self._extend(outcome.free)
         part.story, part.parts, part.work = outcome.story, outcome.parts, outcome.work
-        part.above, part.is_shared = None, outcome.is_shared  # what it began with takes much room
+        part.is_shared = outcome.is_shared
+        part.above, part.lowest, part.highest = None, _NO_LEVELS, _NO_LEVELS  # what it began with takes much room
         if not part.is_shared:
             if self.n_events + len(part.story) > _TOLD:
                 part.story = self._untold(part)
