@@ -98,7 +98,7 @@ that are made anew at every node, and so are the following ones where that does 
 for more of the time that is left; and proofs are checked by shares where that is needed. Proofs of "before" were not
 checked here. Since then targets come no more than 5 % of the loss nearer at a time: on all of bccd_rbc across images the one
 after 17,198 was too far, and took 370 seconds. Negatives whose shares have settled rest, which saves a fifth of the time of
-shares, and 16 parts are searched at a time instead of 64, so that shares take less memory (up to 6.6 GB here)."""
+shares (a script, two tables), and 16 parts are searched at a time instead of 64, so that shares take less memory (up to 6.6 GB here)."""
 
 
 def put_section(title: str, text: str) -> None:

@@ -8,7 +8,7 @@ depth first. Targets come closer and closer to the known loss, and are lowered w
 budget is split and searched in parts. Of the first of these the whole story is kept; later, where a proof would become
 too large, only that they were searched: whoever checks the proof can search them as well.
 
-Parts can also be searched by shares (`core_shares`): a node takes a thousand times as long, and there are far fewer.
+Parts can also be searched by shares (`core_shares`): a node takes some thousand times as long, and there are fewer.
 Which way takes less time depends on the table, so one long target is tried by shares, and if that takes too long, it is
 begun again plainly.
 
