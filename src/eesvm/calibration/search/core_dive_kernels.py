@@ -166,6 +166,18 @@ def _sum_of_least(least: Any, is_covered: Any) -> Any:
 
 
 @inner()
+def _go_down(hard: Any, lanes: Any, shares: Any, ways: Any, depth: Any, p: Any, j: Any) -> Any:
+    """Fill the row below, where exemplar j covers p; returns what the others pay at least there."""
+    _cover(hard, p, j, ways.is_covered[depth], ways.is_covered[depth + 1])
+    for q in range(len(lanes.n)):
+        if not ways.is_covered[depth + 1, q]:
+            for lane in range(ways.cost.shape[2]):
+                ways.cost[depth + 1, q, lane] = ways.cost[depth, q, lane]
+    _pay(hard, shares, hard.row[p, j], ways.free[depth], ways.free[depth + 1], ways.cost[depth + 1])
+    return least_of_all(ways.cost[depth + 1], ways.is_covered[depth + 1], lanes, ways.least[depth + 1])
+
+
+@inner()
 def _rooms(depths: Any, n_words: Any, cost: Any) -> Any:
     n_positives, n_lanes = cost.shape
     return Ways(
@@ -252,14 +264,8 @@ def dive(
         work += n_positives
         if total[depth] + more > (left - 1) * unit:
             continue
-        _cover(hard, p, j, ways.is_covered[depth], ways.is_covered[depth + 1])
-        for q in range(n_positives):
-            if not ways.is_covered[depth + 1, q]:
-                for lane in range(n_lanes):
-                    ways.cost[depth + 1, q, lane] = ways.cost[depth, q, lane]
-        _pay(hard, shares, hard.row[p, j], ways.free[depth], ways.free[depth + 1], ways.cost[depth + 1])
         work += n_positives * n_lanes // 8 + 50 * price
-        below = least_of_all(ways.cost[depth + 1], ways.is_covered[depth + 1], lanes, ways.least[depth + 1])
+        below = _go_down(hard, lanes, shares, ways, depth, p, j)
         if below > (left - price - 1) * unit:
             continue
         copy_into(ways.rating[depth + 1], ways.rating[depth])
@@ -303,12 +309,7 @@ def branch(
         if _sum_of_least(ways.least[0], ways.is_covered[0]) > (left - 1) * unit:
             return p, exemplar[:k], is_closed[:k], work
         exemplar[k] = j
-        _cover(hard, p, j, ways.is_covered[0], ways.is_covered[1])
-        for q in range(len(is_covered)):
-            for lane in range(n_lanes):
-                ways.cost[1, q, lane] = ways.cost[0, q, lane]
-        _pay(hard, shares, hard.row[p, j], ways.free[0], ways.free[1], ways.cost[1])
-        below = least_of_all(ways.cost[1], ways.is_covered[1], lanes, ways.least[1])
+        below = _go_down(hard, lanes, shares, ways, 0, p, j)
         is_closed[k] = below > (left - price - 1) * unit
         work += len(is_covered) * n_lanes // 8 + 50 * price
         _shut(hard, lanes, p, j, ways.is_covered[0], ways.cost[0], ways.least[0])
