@@ -8,12 +8,13 @@ Absent on purpose: what the figures mean, which `bench_solver` says.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from _common import INSTANCES, forget_peak, generated_problem, held_memory, real_problem, size
+from _common import INSTANCES, ROOT, forget_peak, generated_problem, held_memory, real_problem, size
 from _solver_models import compact_model, solve_with_cp_sat, solve_with_highs
 from eesvm import CalibrationProblem, CalibrationResult, solve, verify
 
@@ -88,8 +89,8 @@ class Task:
 class Runs:
     """Outcomes of tasks: from the file where they are in it, else measured now and added to it."""
 
-    def __init__(self, file: Path | None, packages: Path) -> None:
-        self.file, self.packages = file, packages
+    def __init__(self, file: Path | None, packages: Path, root: Path = ROOT) -> None:
+        self.file, self.packages, self.root = file, packages, root
         self.n_read = 0
         self._known: dict[str, Outcome] = {}
         if file is not None and file.exists():
@@ -101,10 +102,11 @@ class Runs:
     def known(self, task: Task) -> Outcome | None:
         return self._known.get(task.key)
 
-    def measure(self, task: Task, folder: str = "") -> Outcome:
+    def measure(self, task: Task, folder: str = "", cores: Sequence[int] = (), is_verified: bool = True) -> Outcome:
+        """`cores`: that it may use, all if none are named. Without `is_verified` it ends when it has a solution."""
         outcome = self._known.get(task.key)
         if outcome is None:
-            outcome = self._run_child(task, folder) | {"date": str(date.today())}
+            outcome = self._run_child(task, folder, cores, is_verified) | {"date": str(date.today())}
             self._known[task.key] = outcome
             if self.file is not None and not outcome["status"].startswith("failed"):
                 with self.file.open("a") as handle:
@@ -115,14 +117,23 @@ class Runs:
         """Have everything compiled and kept on disk, so that no run pays for it."""
         self._run_child(Task(Table("generated", "easy"), "warm up", 600), "")
 
-    def _run_child(self, task: Task, folder: str) -> Outcome:
+    def _run_child(self, task: Task, folder: str, cores: Sequence[int] = (), is_verified: bool = True) -> Outcome:
         """What the child printed: a line about the solution, and one about its verification."""
         order = asdict(task) | {"folder": folder, "packages": str(self.packages)}
-        script = Path(__file__).resolve().with_name("bench_solver.py")
-        command = [sys.executable, str(script), "--child", json.dumps(order)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        command = [sys.executable, str(self.root / "benchmarks" / "bench_solver.py"), "--child", json.dumps(order)]
+        if cores:
+            command = ["taskset", "-c", ",".join(map(str, cores)), *command]
+        environment = os.environ | {"PYTHONPATH": str(self.root / "src")}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, text=True, env=environment, **pipes) as child:
             try:
-                printed, errors = child.communicate(timeout=3 * task.longest + 1200)
+                if not is_verified and child.stdout is not None:
+                    solution = child.stdout.readline()
+                    child.kill()
+                    printed, errors = child.communicate()
+                    printed = solution + printed
+                else:
+                    printed, errors = child.communicate(timeout=3 * task.longest + 1200)
             except subprocess.TimeoutExpired:
                 child.kill()
                 printed, errors = child.communicate()
@@ -245,7 +256,9 @@ def _summary(result: CalibrationResult) -> Outcome:
         },
     }
     if result.certificate is not None:
+        held = (value.nbytes for value in vars(result.certificate).values() if isinstance(value, np.ndarray))
         outcome |= {"leaves": result.certificate.n_leaves, "shares": result.certificate.n_shares}
+        outcome |= {"certificate_bytes": sum(held)}
     return outcome
 
 

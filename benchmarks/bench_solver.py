@@ -3,6 +3,8 @@
 Writes benchmarks/results/solver.md and its pictures. Every run has a process of its own, one after the other. The whole
 takes hours, since Algorithm 1 is given ten minutes on each of dozens of tables: with `--resume FILE` what has been measured
 is kept in FILE, so that an interrupted benchmark can be resumed, and `--render` lays the tables out again.
+`--before FOLDER` measures the exact search alone, in another copy of the repository and in this one, and writes
+benchmarks/results/solver_beside.md.
 `--quick` is a look whether everything works: small tables and short limits, printed and not written.
 """
 
@@ -22,6 +24,7 @@ from math import ceil
 from pathlib import Path
 
 from _common import RESULTS, ROOT, machine, real_names
+from _solver_beside import beside
 from _solver_runs import Runs, Table, Task, child
 from _solver_sections import (
     ALGORITHM1,
@@ -48,6 +51,9 @@ def main() -> None:
         child(arguments.child)
         return
     settings = make_settings(arguments)
+    if arguments.before:
+        beside(arguments, settings, PACKAGES)
+        return
     runs = Runs(arguments.resume, PACKAGES)
     chosen = choose_sections(arguments)
     tasks = [task for section in chosen for task in section.tasks(settings)]
@@ -113,10 +119,21 @@ def parse_arguments() -> argparse.Namespace:
     add("--render", action="store_true", help="measure nothing, lay out what --resume holds")
     add("--note", default="", help="a sentence for the head of the page: what else has to be known of these runs")
     add("--output", type=Path, help="folder for the page and its pictures (benchmarks/results)")
+    add(
+        "--before",
+        type=Path,
+        help="another copy of the repository: exact on real tables and cuts there and here, alone",
+    )
+    add("--cores", type=int, default=2, help="with --before: of each run (2)")
+    add(
+        "--at-once", type=int, default=1, help="with --before: so many runs at the same time, each on its own cores (1)"
+    )
     add("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.render and arguments.resume is None:
         parser.error("--render needs --resume FILE")
+    if arguments.before and arguments.resume is None:
+        parser.error("--before needs --resume FILE")
     return arguments
 
 

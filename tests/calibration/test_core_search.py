@@ -804,6 +804,26 @@ def test_with_a_limit_in_seconds_time_is_shared_out_by_the_clock(monkeypatch):
     assert verify(problem, result).is_valid
 
 
+@pytest.mark.parametrize(
+    ("found_at", "n_idle", "expected"),
+    [(40.0, 1000, 30.0), (60.0, 1000, 30.0), (28.0, 1000, 10.0), (33.0, 1000, 16.0), (0.0, 0, 30.0)],
+)
+def test_walkers_beside_the_core_have_more_of_its_time_where_they_may_yet_find_something(
+    monkeypatch, found_at, n_idle, expected
+):
+    """They walked for 50 s: in the fourth case the last better solution came after 33, and for long after 66."""
+    run = Run(time_limit=1e6)
+    search = branching.ExactSearch(rank(random_problem(3)), run, None, Workers(1), 0)
+    search.core_seconds, search.walk_seconds, search.found_at, search.n_idle = 100.0, 50.0, found_at, n_idle
+
+    def walk(n_moves):
+        search.walk_seconds += 1.0
+
+    monkeypatch.setattr(search, "_walk", walk)
+    search._walk_beside(None, by_clock=True)
+    assert search.beside_seconds == expected
+
+
 def test_a_full_memory_ends_it_with_the_bound_so_far(monkeypatch):
     problem = random_problem(4)
     monkeypatch.setattr(core_search, "_MOST_BYTES", 8 * problem.n_exemplars * 3 * 2)  # room for two positives

@@ -49,9 +49,9 @@ _CORE_CATCHES_UP = 0.25  # of the seconds left: if it needs no more to prove wha
 _CORE_TRIAL = 0.05  # of the seconds left: so long it has its time as if ahead until its pace is known
 _CORE_BETWEEN_BOXES = 0.5  # the most of it, where boxes are counted
 _CORE_PACE = 2.0  # numbers that ascents look at in the time in which the core looks at a word: a clock without a limit
-# Of the core's time, for walkers: as much as of other time, where they still find something, or at least and at most
-# so much; words for each number of a table, in its place.
-_CORE_WALKS, _CORE_WORDS = (0.1, 1.0), 200.0
+_CORE_WALKS = 0.1, 0.3  # of the core's time, for walkers: where they have long found nothing, and where they may yet
+_CORE_WORDS = 200.0  # of the core, for each number of a table: so often they move where there is no clock
+_LONG = 2.0  # times the seconds of walking until the last better solution: then none has been found for long
 _INEXACT = 1e-10  # of the loss: what is not worth looking for where weights are rounded
 
 
@@ -86,6 +86,7 @@ class ExactSearch:
         self.began = time.perf_counter()
         self.core_seconds, self.walk_seconds = 0.0, 0.0  # how long the core has worked, and walkers
         self.beside_seconds = 0.0  # of walkers, between steps of the core
+        self.found_at = 0.0  # seconds of walkers until the best solution was found
         self.climbed: list[tuple[float, float]] = []  # seconds without the core, and what the root's shares proved then
         self.work = 0.0  # numbers that ascents and dives have looked at
         self.n_taken = 0  # boxes that are done with: what the node limit counts
@@ -192,6 +193,7 @@ class ExactSearch:
         loss = loss_of_levels(self.ranked, levels)
         if loss < self.loss:
             self.levels, self.loss, self.n_idle = levels.astype(np.int32), loss, 0
+            self.found_at = self.walk_seconds
             self._record()
 
     def _try(self, levels: Levels) -> None:
@@ -371,14 +373,9 @@ class ExactSearch:
         if not by_clock and core.work >= self.walk_at:
             self._walk(_FEW_MOVES)
             self.walk_at = core.work + _CORE_WORDS * self.ranked.order.size
-        least, most = _CORE_WALKS
         while by_clock and self._status() is None:
-            part = least
-            if self.n_idle < _IDLE_ROUNDS:
-                usual = self.walk_seconds - self.beside_seconds
-                rest = self._other_seconds() - self.walk_seconds
-                part = min(max(least, usual / max(rest, 1e-9)), most)
-            if self.beside_seconds >= part * self.core_seconds:
+            may_find = self.n_idle < _IDLE_ROUNDS or self.walk_seconds < _LONG * self.found_at
+            if self.beside_seconds >= _CORE_WALKS[may_find] * self.core_seconds:
                 break
             before = self.walk_seconds
             self._walk(_FEW_MOVES)
