@@ -45,6 +45,7 @@ from eesvm.exemplars.solver.newton_matrices import (
 from eesvm.exemplars.solver.newton_sums import Moved, RunningSums, rows_times
 from eesvm.exemplars.solver.problem import F64, Objective
 from eesvm.exemplars.solver.row_products import scores_of
+from eesvm.exemplars.solver.stretching import WORTH_STRETCHING, stretch
 
 MAX_WIDTH = 1536  # columns of rows up to which matrices of that size are worth their time
 _BETWEEN = 1.6  # times the dimensions: rows between their bounds, at most, when the last steps begin
@@ -153,6 +154,7 @@ class _Descent:
         self.matrices = OwnMatrices(share.rows, objective.bias_multiplier)
         self.sums = RunningSums(share.rows, n)
         self.moved: Moved | None = None  # what the last step has done to duals
+        self.stretches = np.zeros(n)  # by which weights become longer at the end
         self.is_direct, self.last_gap = False, np.full(n, np.inf)  # relative, of the stage before
         self.lengths, self.near_stiffness, self.n_finished = np.zeros(n), np.zeros(n), np.zeros(n, dtype=np.int64)
         self.known: dict[int, NDArray[np.intp]] = {}  # rows that mattered in last steps
@@ -256,7 +258,19 @@ class _Descent:
         is_near = (error <= off) | (norms**2 / 2 <= LEAVE * facts[:, 0])
         leaves = is_done | is_near | (error <= self.tol / 8)
         is_done |= leaves & (violation <= self.tol) & is_enough
+        self.stretches[active] = 0.0
+        for k in np.flatnonzero(~is_done & (violation <= self.tol) & (gap <= WORTH_STRETCHING * self.tol * primal)):
+            e, saved, worst = self._stretched(active[k], int(k), point)
+            if gap[k] - saved <= self.tol / SURPLUS * (primal[k] - saved) and worst <= self.tol:
+                self.stretches[active[k]], violation[k], is_done[k], leaves[k] = e, worst, True, True
         return _Verdict(is_done, leaves, violation, off, gap / primal)
+
+    def _stretched(self, j: Any, k: int, point: _Point) -> tuple[float, float, float]:
+        """By how much the weights of exemplar j are better longer, what that saves, and the violation then."""
+        own = float(point.own_slopes[k]), float(self.own_targets[j]), float(point.own[k]), self.own_cap
+        square = float(self.weights[j] @ self.weights[j])
+        found = stretch(self.slopes[j], self.share.targets[j], point.duals[k], self.cap, own, square, self.tol)
+        return found[0], found[1], found[2]
 
     def _leave(self, active: NDArray[np.intp], point: _Point, verdict: _Verdict, is_last: bool) -> NDArray[np.bool_]:
         """Note who ends the stage, and how."""
@@ -269,6 +283,7 @@ class _Descent:
         for k in np.flatnonzero(ends):
             j = active[k]
             self.violations[j], self.is_done[j] = verdict.violation[k], verdict.is_done[k]
+            self.weights[j] *= 1 + self.stretches[j]
             self.share.duals[j], self.share.own[j] = point.duals[k], point.own[k]
             if not self.objective.is_squared:
                 self.own_base[j] = point.own[k]

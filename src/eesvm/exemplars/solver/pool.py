@@ -359,8 +359,7 @@ class Pool:
         share = self._share(chosen, np.ascontiguousarray(self.rows[:, :width]))
         found = descend_coordinates(share, self.problem.squares[self.indices], self.problem.objective, tol)
         self.duals[chosen], self.own[chosen], self.residual[chosen] = share.duals, share.own, found.violations
-        self.weights[chosen] = found.weights
-        self.dual_squares[chosen] = np.einsum("nd,nd->n", found.weights, found.weights, dtype=np.float64)
+        self.weights[chosen], self.dual_squares[chosen] = found.weights, found.dual_squares
         return found.is_done
 
     def is_for_newton(self, j: int) -> bool:

@@ -217,7 +217,7 @@ class _Set:
         self.residual = max(self.residual, float(inside.max(initial=0.0, where=is_resting)))
         self.violation = max(worst, self.residual)
         is_finest = self.finest <= min(self.tol / _FINER, _FINEST)
-        if self.violation <= self.tol and gap <= self.tol / (2 if is_finest else SURPLUS) * primal:
+        if self.violation <= self.tol and gap <= self.tol / SURPLUS * primal:
             self.is_done = True
             return False
         n_joined = self._join(outside, slopes)
