@@ -98,7 +98,8 @@ def descend_coordinates(
         np.full(n, 4 * tol),
     )
     lengths, targets = squares + multiplier**2, np.ascontiguousarray(share.targets.T)
-    accuracy, goal, active, budget = np.full(n, tol), tol / SURPLUS, np.arange(n), _FIRST_VISITS
+    accuracy, goal, active = np.full(n, tol), tol / SURPLUS, np.arange(n)
+    budget = first_visits = _FIRST_VISITS if width > _FEW_COLUMNS else 1.0  # where visits pay at all, they are few
     for round_ in range(_MAX_ROUNDS):
         found.weights[active] = weights = _weights(share, active, multiplier)
         slopes = share.targets[active] + scores_of(share.rows, weights[:, :-1])
@@ -122,7 +123,7 @@ def descend_coordinates(
         if is_solved.any():  # what that gave is looked at before it is visited
             wants &= ~np.bitwise_or.reduce(np.uint64(1) << active[is_solved].astype(np.uint64))
         is_fine = accuracy > tol / _FINEST
-        left = np.minimum(np.where(is_fine, budget, _FIRST_VISITS), limits - found.visits)
+        left = np.minimum(np.where(is_fine, budget, first_visits), limits - found.visits)
         left[np.setdiff1d(np.arange(n), active[~is_solved])] = 0
         duals, moving, visits = np.ascontiguousarray(share.duals.T), found.weights.copy(), np.zeros(n, dtype=np.int64)
         most = (left * n_rows).astype(np.int64)

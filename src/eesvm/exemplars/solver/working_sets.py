@@ -373,35 +373,48 @@ def _visit(  # type: ignore[no-untyped-def]
     worst, resting = zero, np.float32(np.inf)
     for _ in range(n_epochs):
         state = _shuffle(order, n_active, state)
-        worst, every, at, next_own = zero, max(1, n_active // _POSITIVE), 0, 0
-        while at < n_active:
-            i = order[at]
-            if at >= next_own:
-                next_own, i = at + every, 0
-            else:
-                at += 1
-            row, v = rows[i], values[i]
-            total = zero
-            for k in range(len(row)):
-                total += weights[k] * row[k]
+        every = max(1, n_active // _POSITIVE)
+        worst, at, next_own, i, goes_on = zero, 0, every, 0, n_active > 0
+        total = _score_of(rows[0], weights)
+        while goes_on:
+            v, change = values[i], zero
             s = targets[i] - total - ridges[i] * v
             if (v <= zero and s <= zero) or (v >= caps[i] and s >= zero):
                 if abs(s) > resting and i != 0:
                     at -= 1
                     n_active -= 1
                     order[at], order[n_active] = order[n_active], order[at]
-                continue
-            worst = max(worst, abs(s))
-            moved = min(max(v + s / (squares[i] + ridges[i]), zero), caps[i])
-            change = moved - v
-            if change != zero:
+            else:
+                worst = max(worst, abs(s))
+                moved = min(max(v + s / (squares[i] + ridges[i]), zero), caps[i])
+                change = moved - v
                 values[i] = moved
+            row, goes_on = rows[i], at < n_active
+            if goes_on and at >= next_own:
+                next_own, i = at + every, 0
+            elif goes_on:
+                i = order[at]
+                at += 1
+            # The next score is taken along while weights are corrected, which are then read once and not twice.
+            following, total = rows[i], zero
+            if change != zero:
                 for k in range(len(row)):
                     weights[k] += change * row[k]
+                    total += weights[k] * following[k]
+            elif goes_on:
+                total = _score_of(following, weights)
         resting = worst
         if worst <= tol:
             break
     return worst
+
+
+@inner(fastmath=_REASSOCIATE)
+def _score_of(row, weights):  # type: ignore[no-untyped-def]
+    total = np.float32(0)
+    for k in range(len(row)):
+        total += weights[k] * row[k]
+    return total
 
 
 @kernel()
