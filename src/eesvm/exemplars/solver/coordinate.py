@@ -36,7 +36,7 @@ from eesvm.exemplars.solver.stretching import stretch
 _MAX_ROUNDS = 40
 _FIRST_VISITS = 3.0  # times the rows, in a first round; twice as many in each further one
 _NEAR = 2.0  # times the worst violation: so near to its margin a row is visited
-SURPLUS = 2.0
+SURPLUS = 2.0  # times smaller than `tol` is the duality gap that is aimed at: the last visits are not cheap
 _POSITIVE = 16  # visits to the positive in an epoch
 _ENOUGH = 0.8  # of the accuracy: violations in an epoch up to which it is the last
 _WORTH_STRETCHING = 100.0  # times `tol` is a duality gap that longer weights may close

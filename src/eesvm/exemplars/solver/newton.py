@@ -54,7 +54,7 @@ _WHOLE_STEP = 0.5  # of a Newton step, after which the last steps may begin
 _SETTLED = 0.5  # of the margin: so far off slopes may be that move a dual
 _BACK = 16.0  # times less stiff last steps begin again, when rows far away have come near
 _MAX_FINISHES = 8  # times that they begin
-_AT_END, _STUCK = 4.0, 2.0  # times smaller than `tol` is a gap that will do at the end of a stage, or of one in vain
+_STUCK = 2.0  # times smaller than `tol` is a gap that will do at the end of a stage in vain
 _LITTLE_LESS = 0.3  # of the gap that the stage before has left
 _STIFFER, _STIFFER_TOGETHER = 4.0, 10.0  # times, from stage to stage: with direct solutions, and with conjugate ones
 MAX_STIFFNESS = 2e4  # times the squared length of a row: more is too much for scores in float32
@@ -252,12 +252,11 @@ class _Descent:
         own_gap = np.where(point.is_own_between, np.abs(point.own_slopes), at_bound)
         violation = np.maximum(worst, own_gap)
         is_done = (violation <= self.tol) & (gap <= self.tol / SURPLUS * primal)
-        is_enough = gap <= self.tol / _AT_END * primal
-        is_enough |= (gap <= self.tol / _STUCK * primal) & (gap > _LITTLE_LESS * self.last_gap[active] * primal)
+        is_stuck = (gap <= self.tol / _STUCK * primal) & (gap > _LITTLE_LESS * self.last_gap[active] * primal)
         off = np.maximum(moved / self.stiffness, np.abs(point.own - self.own_base[active]) / self.own_stiffness)
         is_near = (error <= off) | (norms**2 / 2 <= LEAVE * facts[:, 0])
         leaves = is_done | is_near | (error <= self.tol / 8)
-        is_done |= leaves & (violation <= self.tol) & is_enough
+        is_done |= leaves & (violation <= self.tol) & is_stuck
         self.stretches[active] = 0.0
         for k in np.flatnonzero(~is_done & (violation <= self.tol) & (gap <= WORTH_STRETCHING * self.tol * primal)):
             e, saved, worst = self._stretched(active[k], int(k), point)

@@ -302,7 +302,8 @@ class Pool:
         done = chosen[found.is_done]
         self.duals[done], self.own[done] = share.duals[found.is_done], share.own[found.is_done]
         self.weights[done], self.residual[done] = found.weights[found.is_done], found.violations[found.is_done]
-        self.dual_squares[done] = np.einsum("nd,nd->n", found.weights, found.weights)[found.is_done]
+        added = found.weights[found.is_done] / (1 + found.stretches[found.is_done, None])
+        self.dual_squares[done] = np.einsum("nd,nd->n", added, added)
         return found.is_done
 
     def _grow_sets(self, waiting: NDArray[np.intp], tol: float, workers: Workers) -> NDArray[np.intp]:

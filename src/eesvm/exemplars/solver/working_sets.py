@@ -30,6 +30,7 @@ from eesvm.exemplars.solver.coordinate import SURPLUS
 from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.problem import F64, Objective
 from eesvm.exemplars.solver.row_products import scores_of
+from eesvm.exemplars.solver.stretching import stretch
 
 # Where sets were faster than other ways: columns, and rows with duals as a multiple of these.
 _LEAST_WIDTH, _MOST_SUPPORT = 192, 1.25
@@ -56,9 +57,10 @@ _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order
 class Descended:
     """What became of a share: all but the duals of those who are done, which are changed in place."""
 
-    weights: F64  # (n, d + 1) what duals add up to
+    weights: F64  # (n, d + 1) what duals add up to, times 1 + `stretches`
     violations: F64  # (n,)
     is_done: NDArray[np.bool_]  # (n,)
+    stretches: F64  # (n,)
 
 
 def is_wide_enough(width: int) -> bool:
@@ -111,7 +113,7 @@ def descend_working_sets(share: Share, objective: Objective, tol: float, is_tria
     A trial ends where sets are about to be larger than is worth while.
     """
     n, width = share.positives.shape
-    found = Descended(np.zeros((n, width)), np.full(n, np.inf), np.zeros(n, dtype=np.bool_))
+    found = Descended(np.zeros((n, width)), np.full(n, np.inf), np.zeros(n, dtype=np.bool_), np.zeros(n))
     sets = [_Set(share, j, objective, tol) for j in range(n)]
     active = np.arange(n)
     for _ in range(_MAX_ROUNDS):
@@ -125,7 +127,8 @@ def descend_working_sets(share: Share, objective: Objective, tol: float, is_tria
             break
     for j, one in enumerate(sets):
         if one.is_done:
-            found.weights[j], found.violations[j], found.is_done[j] = one.weights[:width], one.violation, True
+            found.weights[j], found.stretches[j] = (1 + one.longer) * one.weights[:width], one.longer
+            found.violations[j], found.is_done[j] = one.violation, True
             one.hand_over()
     return found
 
@@ -204,6 +207,7 @@ class _Set:
         self.values[0] = np.clip(self.targets[0] / (self.squares[0] + self.ridges[0]), 0, self.caps[0])
         self.weights = self.values[0] * self.rows[0].astype(np.float64)
         self.accuracy, self.finest, self.n_rounds = _FIRST_ACCURACY, tol / 4, 0
+        self.longer = 0.0  # by which weights are longer in the end than what duals add up to
         self.is_done, self.has_stepped, self.violation, self.residual = False, False, np.inf, np.inf
 
     def round(self, slopes: F32) -> bool:
@@ -217,7 +221,7 @@ class _Set:
         self.residual = max(self.residual, float(inside.max(initial=0.0, where=is_resting)))
         self.violation = max(worst, self.residual)
         is_finest = self.finest <= min(self.tol / _FINER, _FINEST)
-        if self.violation <= self.tol and gap <= self.tol / SURPLUS * primal:
+        if self.violation <= self.tol and (gap <= self.tol / SURPLUS * primal or self._stretch(slopes, gap, primal)):
             self.is_done = True
             return False
         n_joined = self._join(outside, slopes)
@@ -233,6 +237,21 @@ class _Set:
         if n_joined > 0 or not self._step_is_enough():
             self._descend()
         self.n_rounds += 1
+        return True
+
+    def _stretch(self, slopes: F32, gap: float, primal: float) -> bool:
+        """Whether the duality gap is small enough for weights that are a little longer; they will be then."""
+        o, n, square = self.objective, self.n, float(self.weights @ self.weights)
+        if o.is_squared:
+            return False
+        duals, targets = np.zeros_like(slopes), self.share.targets[self.j]
+        duals[self.indices[1:n]] = self.values[1:n]
+        target = float(self.targets[0])
+        own = target - float(self.weights @ self.rows[0]), target, float(self.values[0]), o.positive_cost
+        e, saved, violation = stretch(slopes, targets, duals, np.float32(o.negative_cost), own, square, self.tol)
+        if gap - saved > self.tol / SURPLUS * (primal - saved) or violation > self.tol:
+            return False
+        self.longer, self.violation = e, violation
         return True
 
     def hand_over(self) -> None:
