@@ -302,7 +302,7 @@ class _Descent:
         small = min(n_between, width)
         if not self._is_kept(n_between):
             return 2 * small * n_between * width + small**3 + _CALL
-        n_changed = self.matrices.n_changed(active, point.is_between)
+        n_changed = self.matrices.n_changed(active, point.is_between, point.n_between)
         exactness = self._dtype_for(self.stiffness, n_between).itemsize // 4
         return exactness * (n_changed * width**2 + width**3) + _CALL
 

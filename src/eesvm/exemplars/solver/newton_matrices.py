@@ -112,13 +112,13 @@ class OwnMatrices:
         known.n_changed += len(changed)
         return known.matrix
 
-    def n_changed(self, members: NDArray[np.intp], counts: NDArray[np.bool_]) -> float:
-        """How many rows have come or gone, on average over exemplars whose rows count as said, (m, P)."""
+    def n_changed(self, members: NDArray[np.intp], counts: NDArray[np.bool_], n_counted: F64) -> float:
+        """How many rows have come or gone, on average over exemplars whose rows count as said, (m, P) and how many."""
         found = [
-            np.count_nonzero(own if known is None else own != known.counts)
-            for own, known in zip(counts, map(self._known.get, members.tolist()), strict=True)
+            n if known is None else np.count_nonzero(own != known.counts)
+            for own, n, known in zip(counts, n_counted, map(self._known.get, members.tolist()), strict=True)
         ]
-        return float(np.mean(np.minimum(found, np.count_nonzero(counts, axis=1))))
+        return float(np.mean(np.minimum(found, n_counted)))
 
     def _products(self, chosen: NDArray[np.intp], dtype: np.dtype[Any]) -> NDArray[Any]:
         rows = augmented(self._rows[chosen], self._bias_multiplier, dtype)
