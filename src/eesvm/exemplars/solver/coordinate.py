@@ -8,7 +8,8 @@ number of rows. So nothing grows with the square of the dimensions, as Newton's 
 done after a few looks at all rows nothing is faster. Where C is large, visits do not end, and Newton steps go on from
 where they have come to. A round is
 
-    slopes of all rows, by one product for all exemplars; who is done is known then, by the duality gap
+    slopes of all rows, by one product for all exemplars; who is done is known then, by the duality gap of the weights
+    as they are, or of weights that are a little longer (`stretching`)
     the rows that violate their condition, that are between their bounds, or that are near the margin: visited in
     random order, again and again, without those that rest at a bound and pull away from the margin (shrinking)
 

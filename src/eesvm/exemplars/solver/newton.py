@@ -10,7 +10,8 @@ approached in stages (the method of multipliers): with the duals u of the stage 
 
 are those of a smooth criterion, whose gradient is g = w - (own x_j - sum_n v_n x_n). When g is small enough they
 become the u of the next stage, which is stiffer. At the end g = 0 and v = u, and both say that v is optimal.
-An exemplar is done when its duality gap, to which g adds |g|^2 / 2, is small and no row violates its condition at w.
+An exemplar is done when its duality gap, to which g adds |g|^2 / 2, is small and no row violates its condition at w, or
+where that holds for weights that are a little longer (`stretching`).
 
 A Newton step solves (I + z sum of x x' over the rows between their bounds) d = -g. Where few rows are between them,
 that is solved for each exemplar directly. Where they are many, they are much the same for all exemplars: conjugate

@@ -9,7 +9,8 @@ set begins with the rows that violate the margin most at the exemplar itself, an
 
     coordinate descent on the set, again and again, to a part of the worst violation outside it
     Newton's step for the duals between their bounds, where hardly any of them leaves its bounds by that
-    slopes of all rows, by one product for some exemplars: who is done is known then, by the duality gap
+    slopes of all rows, by one product for some exemplars: who is done is known then, by the duality gap of the weights
+    as they are, or with the hinge of weights that are a little longer (`stretching`)
     the rows outside that violate the margin most join
 
 With z = 2C for the squared hinge and infinity for the hinge, K the products of rows, the positive among them, and signs
