@@ -53,7 +53,7 @@ test-bounds: .venv/.test
 		tests/calibration/test_core_search.py tests/calibration/test_core_shares.py \
 		tests/exemplars/test_svms.py tests/exemplars/test_mining.py tests/exemplars/test_scoring.py \
 		tests/exemplars/test_coordinate.py tests/exemplars/test_newton.py tests/exemplars/test_solver.py \
-		tests/exemplars/test_working_sets.py \
+		tests/exemplars/test_working_sets.py tests/exemplars/test_row_products.py tests/exemplars/test_stretching.py \
 		tests/windows/test_selective_search.py
 
 lint: .venv/.lint

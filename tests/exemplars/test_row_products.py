@@ -20,6 +20,17 @@ def test_products_are_those_of_numpy(n_exemplars, n_rows, dtype):
     np.testing.assert_allclose(sums, values @ rows, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("width", [20, 96, 130])
+@pytest.mark.parametrize("n_exemplars", [2, 10, 11, 17, 32, 33])
+def test_products_of_more_exemplars(n_exemplars, width):
+    random = np.random.default_rng(width)
+    rows = random.standard_normal((203, width)).astype(np.float32)
+    weights = random.standard_normal((n_exemplars, width + 1)).astype(np.float32)[:, :-1]
+    values = random.standard_normal((n_exemplars, 203)).astype(np.float32)
+    np.testing.assert_allclose(scores_of(rows, weights), weights @ rows.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(sums_of(values, rows), values @ rows, rtol=1e-4, atol=1e-3)
+
+
 def test_company_does_not_change_scores():
     random = np.random.default_rng(0)
     rows, weights = (random.standard_normal((n, 37)).astype(np.float32) for n in (101, 8))

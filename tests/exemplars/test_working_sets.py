@@ -17,14 +17,16 @@ def gaps(share, found, costs):
         share.rows,
         *(a[found.is_done] for a in (share.targets, share.positives, share.own_targets, share.duals, share.own)),
     )
-    found = Descended(*(a[found.is_done] for a in (found.weights, found.violations, found.is_done)))
+    found = Descended(*(a[found.is_done] for a in (found.weights, found.violations, found.is_done, found.stretches)))
     c, own_c, multiplier = costs.negative_cost, costs.positive_cost, costs.bias_multiplier
     rows = np.concatenate([share.rows, np.full((len(share.rows), 1), multiplier)], axis=1).astype(np.float64)
     positives, duals, own = (a.astype(np.float64) for a in (share.positives, share.duals, share.own))
     assert (duals >= 0).all()
     assert (own >= 0).all()
     added = own[:, None] * positives - duals @ rows
-    np.testing.assert_allclose(found.weights, added, atol=1e-5 * np.abs(added).max())
+    longer = (1 + found.stretches[:, None]) * added
+    np.testing.assert_allclose(found.weights, longer, atol=1e-5 * np.abs(added).max())
+    assert (found.stretches >= 0).all()
     lower = duals.sum(axis=1) + own - (added**2).sum(axis=1) / 2
     if costs.is_squared:
         lower -= own**2 / (4 * own_c) + (duals**2).sum(axis=1) / (4 * c)

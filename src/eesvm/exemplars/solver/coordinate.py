@@ -8,7 +8,8 @@ number of rows. So nothing grows with the square of the dimensions, as Newton's 
 done after a few looks at all rows nothing is faster. Where C is large, visits do not end, and Newton steps go on from
 where they have come to. A round is
 
-    slopes of all rows, by one product for all exemplars; who is done is known then, by the duality gap
+    slopes of all rows, by one product for all exemplars; who is done is known then, by the duality gap of the weights
+    as they are, or of weights that are a little longer (`stretching`)
     the rows that violate their condition, that are between their bounds, or that are near the margin: visited in
     random order, again and again, without those that rest at a bound and pull away from the margin (shrinking)
 
@@ -31,12 +32,15 @@ from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.problem import F64, Objective
 from eesvm.exemplars.solver.row_products import scores_of, sums_of
+from eesvm.exemplars.solver.stretching import stretch
 
 _MAX_ROUNDS = 40
 _FIRST_VISITS = 3.0  # times the rows, in a first round; twice as many in each further one
 _NEAR = 2.0  # times the worst violation: so near to its margin a row is visited
-SURPLUS = 4.0  # times smaller than `tol` is the duality gap that is aimed at: the last visits are not cheap
+SURPLUS = 2.0  # times smaller than `tol` is the duality gap that is aimed at: the last visits are not cheap
 _POSITIVE = 16  # visits to the positive in an epoch
+_ENOUGH = 0.8  # of the accuracy: violations in an epoch up to which it is the last
+_WORTH_STRETCHING = 100.0  # times `tol` is a duality gap that longer weights may close
 _FINEST = 16.0  # times smaller than `tol` are violations that are aimed at, at least: float32 has no more
 _MANY_WANT = 3  # exemplars, on average, that make it worth while to visit rows together
 _REFINEMENTS, _RIDGE = 3, 1e-6  # of Newton's step at the end
@@ -54,7 +58,8 @@ _DENSE_WIDTH = 448  # columns above which visits are faster even then
 class Descended:
     """What became of a share: all but the duals, which are changed in place."""
 
-    weights: F32  # (n, d + 1) what the duals of those who are done add up to
+    weights: F32  # (n, d + 1) of those who are done: what their duals add up to, or a little longer
+    dual_squares: F64  # (n,) squared lengths of what their duals add up to
     violations: F64  # (n,)
     is_done: NDArray[np.bool_]  # (n,)
     visits: F64  # (n,) times that all rows were visited, about
@@ -87,24 +92,29 @@ def descend_coordinates(
     costs = np.float32(objective.negative_cost), np.float32(objective.positive_cost)
     found = Descended(
         np.empty_like(share.positives),
+        np.zeros(n),
         np.full(n, np.inf),
         np.zeros(n, dtype=np.bool_),
         np.zeros(n),
         np.full(n, 4 * tol),
     )
     lengths, targets = squares + multiplier**2, np.ascontiguousarray(share.targets.T)
-    accuracy, goal, active, budget = np.full(n, tol), np.full(n, tol / SURPLUS), np.arange(n), _FIRST_VISITS
+    accuracy, goal, active = np.full(n, tol), tol / SURPLUS, np.arange(n)
+    budget = first_visits = _FIRST_VISITS if width > _FEW_COLUMNS else 1.0  # where visits pay at all, they are few
     for round_ in range(_MAX_ROUNDS):
         found.weights[active] = weights = _weights(share, active, multiplier)
         slopes = share.targets[active] + scores_of(share.rows, weights[:, :-1])
         slopes += weights[:, -1:] * multiplier
         wants = np.zeros(n_rows, dtype=np.uint64)
         for k, j in enumerate(active):
-            violation, is_done = _look(
-                slopes[k], share.duals[j], (share.positives[j], share.own[j], share.own_targets[j], weights[k]),
-                costs, (tol, goal[j], accuracy[j]), np.uint64(j), wants,
-            )  # fmt: skip
-            found.violations[j], found.is_done[j] = violation, is_done
+            own = share.positives[j], share.own[j], share.own_targets[j], weights[k]
+            facts = _look(slopes[k], share.duals[j], own, costs)
+            found.violations[j], found.dual_squares[j] = facts[0], facts[3]
+            found.is_done[j] = facts[0] <= tol and facts[1] <= goal * facts[2]
+            if not found.is_done[j]:
+                found.is_done[j] = _stretch(share, j, slopes[k], facts, found, costs, tol)
+            if not found.is_done[j]:
+                _want(slopes[k], share.duals[j], facts[0], (costs[0], accuracy[j]), np.uint64(j), wants)
         n_free = np.count_nonzero((share.duals > 0) & (share.duals < costs[0]), axis=1)
         limits = np.minimum([worthwhile_visits(width, free) for free in n_free.tolist()], max_visits)
         active = active[~found.is_done[active] & (found.visits[active] < limits[active])]
@@ -114,7 +124,7 @@ def descend_coordinates(
         if is_solved.any():  # what that gave is looked at before it is visited
             wants &= ~np.bitwise_or.reduce(np.uint64(1) << active[is_solved].astype(np.uint64))
         is_fine = accuracy > tol / _FINEST
-        left = np.minimum(np.where(is_fine, budget, _FIRST_VISITS), limits - found.visits)
+        left = np.minimum(np.where(is_fine, budget, first_visits), limits - found.visits)
         left[np.setdiff1d(np.arange(n), active[~is_solved])] = 0
         duals, moving, visits = np.ascontiguousarray(share.duals.T), found.weights.copy(), np.zeros(n, dtype=np.int64)
         most = (left * n_rows).astype(np.int64)
@@ -128,11 +138,26 @@ def descend_coordinates(
             )  # fmt: skip
         share.duals[active[~is_solved]] = duals.T[active[~is_solved]]
         found.visits[active] += visits[active] / n_rows
-        goal[found.violations <= tol] = tol / 2  # float32 may have no more
         is_small = found.violations <= 2 * accuracy  # such violations have added up to a gap that is not
         accuracy[is_small] = np.maximum(accuracy[is_small] / 4, tol / _FINEST)
         budget *= 2
     return found
+
+
+def _stretch(
+    share: Share, j: Any, slopes: F32, facts: tuple[float, ...], found: Descended, costs: tuple[Any, Any], tol: float
+) -> bool:
+    """Whether exemplar j is done if its weights become a little longer; they do then."""
+    violation, gap, primal, square, own_slope = facts
+    if violation > tol or gap > _WORTH_STRETCHING * tol * primal:
+        return False
+    own = float(own_slope), float(share.own_targets[j]), float(share.own[j]), float(costs[1])
+    e, saved, worst = stretch(slopes, share.targets[j], share.duals[j], costs[0], own, square, tol)
+    if gap - saved > tol / SURPLUS * (primal - saved) or worst > tol:
+        return False
+    found.weights[j] *= np.float32(1 + e)
+    found.violations[j] = worst
+    return True
 
 
 def _solve_free(
@@ -221,11 +246,10 @@ def _exact_weights(share: Share, j: Any, multiplier: np.float32) -> F64:
 
 
 @kernel()
-def _look(slopes, duals, own_row, costs, wanted, number, wants):  # type: ignore[no-untyped-def]
-    """The violation of an exemplar and whether it is done, else the rows that it wants to visit; in place: `wants`."""
+def _look(slopes, duals, own_row, costs):  # type: ignore[no-untyped-def]
+    """Of an exemplar: its violation, its duality gap, its criterion, and the square of its weights."""
     positive, own, own_target, weights = own_row
     cap, own_cap = costs
-    tol, goal, accuracy = wanted
     zero, n = np.float32(0), len(duals)
     own_slope = own_target - _dot(weights, positive)
     worst, gap, loss = zero, 0.0, 0.0
@@ -241,14 +265,18 @@ def _look(slopes, duals, own_row, costs, wanted, number, wants):  # type: ignore
     gap += loss - own * own_slope
     square = 0.0
     for k in range(len(weights)):
-        square += weights[k] * weights[k]
-    if worst <= tol and gap <= goal * (square / 2 + loss):
-        return worst, True
+        square += np.float64(weights[k]) * weights[k]
+    return worst, gap, square / 2 + loss, square, own_slope
+
+
+@kernel()
+def _want(slopes, duals, worst, limits, number, wants):  # type: ignore[no-untyped-def]
+    """Note the rows that an exemplar wants to visit, in place: `wants`."""
+    cap, accuracy = limits
     near, bit = np.float32(_NEAR) * max(worst, np.float32(accuracy)), np.uint64(1) << number
-    for i in range(n):
-        if abs(slopes[i]) <= near or _violation(slopes[i], duals[i], cap) > zero:
+    for i in range(len(duals)):
+        if abs(slopes[i]) <= near or _violation(slopes[i], duals[i], cap) > np.float32(0):
             wants[i] |= bit
-    return worst, False
 
 
 @kernel()
@@ -318,7 +346,7 @@ def _visit(  # type: ignore[no-untyped-def]
         for j in range(n):
             resting[j] = worst[j]
             visits[j] += goes_on[j]  # an epoch without rows is a visit, too
-            goes_on[j] &= worst[j] > accuracy[j] / 2 and visits[j] < max_visits[j]
+            goes_on[j] &= worst[j] > np.float32(_ENOUGH) * accuracy[j] and visits[j] < max_visits[j]
 
 
 @inner()

@@ -10,7 +10,8 @@ approached in stages (the method of multipliers): with the duals u of the stage 
 
 are those of a smooth criterion, whose gradient is g = w - (own x_j - sum_n v_n x_n). When g is small enough they
 become the u of the next stage, which is stiffer. At the end g = 0 and v = u, and both say that v is optimal.
-An exemplar is done when its duality gap, to which g adds |g|^2 / 2, is small and no row violates its condition at w.
+An exemplar is done when its duality gap, to which g adds |g|^2 / 2, is small and no row violates its condition at w, or
+where that holds for weights that are a little longer (`stretching`).
 
 A Newton step solves (I + z sum of x x' over the rows between their bounds) d = -g. Where few rows are between them,
 that is solved for each exemplar directly. Where they are many, they are much the same for all exemplars: conjugate
@@ -45,6 +46,7 @@ from eesvm.exemplars.solver.newton_matrices import (
 from eesvm.exemplars.solver.newton_sums import Moved, RunningSums, rows_times
 from eesvm.exemplars.solver.problem import F64, Objective
 from eesvm.exemplars.solver.row_products import scores_of
+from eesvm.exemplars.solver.stretching import WORTH_STRETCHING, stretch
 
 MAX_WIDTH = 1536  # columns of rows up to which matrices of that size are worth their time
 _BETWEEN = 1.6  # times the dimensions: rows between their bounds, at most, when the last steps begin
@@ -53,11 +55,11 @@ _WHOLE_STEP = 0.5  # of a Newton step, after which the last steps may begin
 _SETTLED = 0.5  # of the margin: so far off slopes may be that move a dual
 _BACK = 16.0  # times less stiff last steps begin again, when rows far away have come near
 _MAX_FINISHES = 8  # times that they begin
-_AT_END, _STUCK = 4.0, 2.0  # times smaller than `tol` is a gap that will do at the end of a stage, or of one in vain
+_STUCK = 2.0  # times smaller than `tol` is a gap that will do at the end of a stage in vain
 _LITTLE_LESS = 0.3  # of the gap that the stage before has left
 _STIFFER, _STIFFER_TOGETHER = 4.0, 10.0  # times, from stage to stage: with direct solutions, and with conjugate ones
 MAX_STIFFNESS = 2e4  # times the squared length of a row: more is too much for scores in float32
-_FIRST_REACH = 0.003  # of the margin: a first stage moves a dual by its size where a score is off by so much
+_FIRST_REACH = 0.0007  # of the margin: a first stage moves a dual by its size where a score is off by so much
 _SHARED = 2.0  # sum of duals that share a margin, about
 _OWN_STIFFER = 64.0  # times, for the only positive
 _STEEP = 1.1 * _OWN_STIFFER * MAX_STIFFNESS  # stiffness in these units above which products need float64
@@ -153,6 +155,7 @@ class _Descent:
         self.matrices = OwnMatrices(share.rows, objective.bias_multiplier)
         self.sums = RunningSums(share.rows, n)
         self.moved: Moved | None = None  # what the last step has done to duals
+        self.stretches = np.zeros(n)  # by which weights become longer at the end
         self.is_direct, self.last_gap = False, np.full(n, np.inf)  # relative, of the stage before
         self.lengths, self.near_stiffness, self.n_finished = np.zeros(n), np.zeros(n), np.zeros(n, dtype=np.int64)
         self.known: dict[int, NDArray[np.intp]] = {}  # rows that mattered in last steps
@@ -250,13 +253,24 @@ class _Descent:
         own_gap = np.where(point.is_own_between, np.abs(point.own_slopes), at_bound)
         violation = np.maximum(worst, own_gap)
         is_done = (violation <= self.tol) & (gap <= self.tol / SURPLUS * primal)
-        is_enough = gap <= self.tol / _AT_END * primal
-        is_enough |= (gap <= self.tol / _STUCK * primal) & (gap > _LITTLE_LESS * self.last_gap[active] * primal)
+        is_stuck = (gap <= self.tol / _STUCK * primal) & (gap > _LITTLE_LESS * self.last_gap[active] * primal)
         off = np.maximum(moved / self.stiffness, np.abs(point.own - self.own_base[active]) / self.own_stiffness)
         is_near = (error <= off) | (norms**2 / 2 <= LEAVE * facts[:, 0])
         leaves = is_done | is_near | (error <= self.tol / 8)
-        is_done |= leaves & (violation <= self.tol) & is_enough
+        is_done |= leaves & (violation <= self.tol) & is_stuck
+        self.stretches[active] = 0.0
+        for k in np.flatnonzero(~is_done & (violation <= self.tol) & (gap <= WORTH_STRETCHING * self.tol * primal)):
+            e, saved, worst = self._stretched(active[k], int(k), point)
+            if gap[k] - saved <= self.tol / SURPLUS * (primal[k] - saved) and worst <= self.tol:
+                self.stretches[active[k]], violation[k], is_done[k], leaves[k] = e, worst, True, True
         return _Verdict(is_done, leaves, violation, off, gap / primal)
+
+    def _stretched(self, j: Any, k: int, point: _Point) -> tuple[float, float, float]:
+        """By how much the weights of exemplar j are better longer, what that saves, and the violation then."""
+        own = float(point.own_slopes[k]), float(self.own_targets[j]), float(point.own[k]), self.own_cap
+        square = float(self.weights[j] @ self.weights[j])
+        found = stretch(self.slopes[j], self.share.targets[j], point.duals[k], self.cap, own, square, self.tol)
+        return found[0], found[1], found[2]
 
     def _leave(self, active: NDArray[np.intp], point: _Point, verdict: _Verdict, is_last: bool) -> NDArray[np.bool_]:
         """Note who ends the stage, and how."""
@@ -269,6 +283,7 @@ class _Descent:
         for k in np.flatnonzero(ends):
             j = active[k]
             self.violations[j], self.is_done[j] = verdict.violation[k], verdict.is_done[k]
+            self.weights[j] *= 1 + self.stretches[j]
             self.share.duals[j], self.share.own[j] = point.duals[k], point.own[k]
             if not self.objective.is_squared:
                 self.own_base[j] = point.own[k]
@@ -288,7 +303,7 @@ class _Descent:
         small = min(n_between, width)
         if not self._is_kept(n_between):
             return 2 * small * n_between * width + small**3 + _CALL
-        n_changed = self.matrices.n_changed(active, point.is_between)
+        n_changed = self.matrices.n_changed(active, point.is_between, point.n_between)
         exactness = self._dtype_for(self.stiffness, n_between).itemsize // 4
         return exactness * (n_changed * width**2 + width**3) + _CALL
 

@@ -27,7 +27,7 @@ from eesvm._support.compile import inner, kernel
 from eesvm.exemplars.solver.problem import F64, Objective
 
 LEAVE = 0.1  # of the duality gap that the gradient of a stage may leave behind
-SURPLUS = 10.0  # times smaller than `tol` is the duality gap that is aimed at: the last steps are cheap
+SURPLUS = 5.0  # times smaller than `tol` is the duality gap that is aimed at
 CANDIDATES, NEAREST, MOST_NEAR = 16.0, 2.5, 4.0  # times the dimensions: candidates, those to begin with, and at most
 MATRICES = 30  # of (d + 1, d + 1) in float64 that a descent holds, about
 _STIFFER = 4.0  # times, from stage to stage

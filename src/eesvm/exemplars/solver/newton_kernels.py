@@ -5,10 +5,13 @@ In: arrays of (exemplars, rows), of which `active` says which exemplars are mean
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from eesvm._support.compile import inner, kernel
 
+_LANES = 256  # rows, each of which is compared with the one so many before it
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order, but infinities stay what they are
 
 
@@ -21,26 +24,40 @@ def evaluate(  # type: ignore[no-untyped-def]
     Facts: the duality gap of the hinge, the worst violation, the farthest move from `base`, how many rows are between
     their bounds, and the loss: of the hinge less its gap, of the squared hinge without its cost.
     """
-    zero = np.float32(0)
+    zero: Any = np.float32(0)
+    offs, moves = np.empty(_LANES, slopes.dtype), np.empty(_LANES, slopes.dtype)
     for k in range(len(active)):
         own_slopes, own_base, own_duals, own_between = slopes[active[k]], base[active[k]], duals[k], is_between[k]
-        gap, product, square, worst, moved, n = 0.0, 0.0, 0.0, zero, zero, 0
-        for i in range(len(own_slopes)):
-            s = own_slopes[i]
-            raw = own_base[i] + stiffness * s
-            v = min(max(raw, zero), cap)
+        gap, product, square, n, n_rows = 0.0, 0.0, 0.0, 0, len(own_slopes)
+        # Three loops that the compiler takes many rows at a time; `min` and `max`, a branch, or the largest of all
+        # rows in one number would keep it from that, and take ten times as long.
+        for i in range(n_rows):
+            raw = own_base[i] + stiffness * own_slopes[i]
+            least = raw if raw > zero else zero
+            own_duals[i] = least if least < cap else cap
             between = (raw > zero) & (raw < cap)
             own_between[i] = between
-            own_duals[i] = v
             n += between
-            short = max(s, zero)
-            off = abs(s) if between else (short if v <= zero else short - s)
-            worst = max(worst, off)
-            moved = max(moved, abs(v - own_base[i]))
+        for i in range(n_rows):
+            s, v = own_slopes[i], own_duals[i]
+            short = s if s > zero else zero
+            pull = v * s if v > zero else zero
             gap += cost * short
             square += short * short
-            if v > zero:
-                product += v * s
+            product += pull
+        offs[:], moves[:] = 0, 0
+        for start in range(0, n_rows, _LANES):
+            some = slice(start, start + _LANES)
+            part, before, betweens = own_slopes[some], own_base[some], own_between[some]
+            now = own_duals[some]
+            for lane in range(len(part)):
+                s, v = part[lane], now[lane]
+                short = s if s > zero else zero
+                off = abs(s) if betweens[lane] else (short if v <= zero else short - s)
+                offs[lane] = off if off > offs[lane] else offs[lane]
+                move = abs(v - before[lane])
+                moves[lane] = move if move > moves[lane] else moves[lane]
+        worst, moved = offs.max(), moves.max()
         facts[k, 0], facts[k, 1], facts[k, 2], facts[k, 3] = gap - product, worst, moved, n
         facts[k, 4] = product if cap < np.inf else square
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
+from scipy.linalg import lapack
 
 from eesvm.exemplars.solver.problem import F64
 
@@ -111,13 +112,13 @@ class OwnMatrices:
         known.n_changed += len(changed)
         return known.matrix
 
-    def n_changed(self, members: NDArray[np.intp], counts: NDArray[np.bool_]) -> float:
-        """How many rows have come or gone, on average over exemplars whose rows count as said, (m, P)."""
+    def n_changed(self, members: NDArray[np.intp], counts: NDArray[np.bool_], n_counted: F64) -> float:
+        """How many rows have come or gone, on average over exemplars whose rows count as said, (m, P) and how many."""
         found = [
-            np.count_nonzero(own if known is None else own != known.counts)
-            for own, known in zip(counts, map(self._known.get, members.tolist()), strict=True)
+            n if known is None else np.count_nonzero(own != known.counts)
+            for own, n, known in zip(counts, n_counted, map(self._known.get, members.tolist()), strict=True)
         ]
-        return float(np.mean(np.minimum(found, np.count_nonzero(counts, axis=1))))
+        return float(np.mean(np.minimum(found, n_counted)))
 
     def _products(self, chosen: NDArray[np.intp], dtype: np.dtype[Any]) -> NDArray[Any]:
         rows = augmented(self._rows[chosen], self._bias_multiplier, dtype)
@@ -167,7 +168,9 @@ class CountedRows:
 
 def augmented(rows: NDArray[Any], bias_multiplier: float, dtype: Any = np.float64) -> NDArray[Any]:
     """Rows with the constant that stands for the bias as a last column."""
-    return np.concatenate([rows, np.full((len(rows), 1), bias_multiplier)], axis=1, dtype=dtype, casting="same_kind")
+    found = np.empty((len(rows), rows.shape[1] + 1), dtype=dtype)
+    found[:, :-1], found[:, -1] = rows, bias_multiplier
+    return found
 
 
 def solve_system(products: NDArray[Any], stiffness: float, own: F64 | None, target: F64) -> F64 | None:
@@ -175,14 +178,17 @@ def solve_system(products: NDArray[Any], stiffness: float, own: F64 | None, targ
 
     None where rounding has left nothing that can be factorised.
     """
-    system = products * products.dtype.type(stiffness)
-    system[np.diag_indices_from(system)] += 1
-    try:
-        factors = linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
-    except linalg.LinAlgError:
+    n, dtype = len(target), products.dtype
+    system, sides = products * dtype.type(stiffness), np.empty((1 if own is None else 2, n), dtype=dtype)
+    system.ravel()[:: n + 1] += 1
+    sides[0] = target
+    if own is not None:
+        sides[1] = own
+    solve = lapack.sposv if dtype == np.float32 else lapack.dposv
+    _, found, failure = solve(system.T, sides.T, overwrite_a=True, overwrite_b=True)
+    if failure:
         return None
-    sides = np.stack([target] if own is None else [target, own], axis=1).astype(system.dtype)
-    found = linalg.cho_solve(factors, sides, check_finite=False).astype(np.float64)
+    found = found.astype(np.float64)
     if own is None:
         return np.asarray(found[:, 0])
     first, second = found.T  # one row more, which may be far longer than the others, is added exactly

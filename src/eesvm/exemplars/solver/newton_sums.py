@@ -78,16 +78,18 @@ def rows_times(values: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
 
 @kernel(fastmath=_REASSOCIATE)
 def _added(values, chosen, rows):  # type: ignore[no-untyped-def]
-    """values[chosen] @ rows, row by row."""
+    """values[chosen] @ rows, row by row; first it is noted which values are not 0, without a branch for each."""
     out = np.zeros((len(chosen), rows.shape[1]), dtype=rows.dtype)
+    places = np.empty(values.shape[1] + 1, dtype=np.int64)
     for k in range(len(chosen)):
-        own, total = values[chosen[k]], out[k]
+        own, total, n = values[chosen[k]], out[k], 0
         for i in range(len(own)):
-            value = own[i]
-            if value != 0:
-                row = rows[i]
-                for c in range(len(row)):
-                    total[c] += value * row[c]
+            places[n] = i
+            n += own[i] != 0
+        for a in range(n):
+            value, row = own[places[a]], rows[places[a]]
+            for c in range(len(row)):
+                total[c] += value * row[c]
     return out
 
 

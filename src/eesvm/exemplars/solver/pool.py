@@ -302,7 +302,8 @@ class Pool:
         done = chosen[found.is_done]
         self.duals[done], self.own[done] = share.duals[found.is_done], share.own[found.is_done]
         self.weights[done], self.residual[done] = found.weights[found.is_done], found.violations[found.is_done]
-        self.dual_squares[done] = np.einsum("nd,nd->n", found.weights, found.weights)[found.is_done]
+        added = found.weights[found.is_done] / (1 + found.stretches[found.is_done, None])
+        self.dual_squares[done] = np.einsum("nd,nd->n", added, added)
         return found.is_done
 
     def _grow_sets(self, waiting: NDArray[np.intp], tol: float, workers: Workers) -> NDArray[np.intp]:
@@ -359,8 +360,7 @@ class Pool:
         share = self._share(chosen, np.ascontiguousarray(self.rows[:, :width]))
         found = descend_coordinates(share, self.problem.squares[self.indices], self.problem.objective, tol)
         self.duals[chosen], self.own[chosen], self.residual[chosen] = share.duals, share.own, found.violations
-        self.weights[chosen] = found.weights
-        self.dual_squares[chosen] = np.einsum("nd,nd->n", found.weights, found.weights, dtype=np.float64)
+        self.weights[chosen], self.dual_squares[chosen] = found.weights, found.dual_squares
         return found.is_done
 
     def is_for_newton(self, j: int) -> bool:

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 
 from eesvm._support.compile import kernel
 
-_FEW_SCORED, _FEW_SUMMED = range(2, 9), range(2, 7)  # exemplars for which loops were faster
-_BLOCK_ROWS = 32
+# Exemplars for which loops were faster: in columns from `_WIDE` on, and in fewer.
+_FEW, _FEW_IF_NARROW, _WIDE = range(2, 33), range(2, 11), 96
+_BLOCK_ROWS = 16
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order
 
 
 def scores_of(rows: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
     """(m, P) products of rows with weights."""
-    if len(weights) not in _FEW_SCORED:
+    if not _is_for_loops(len(weights), rows.shape[1]):
         return np.asarray(weights @ rows.T)
     scores = np.empty((len(weights), len(rows)), dtype=rows.dtype)
     _score(rows, np.ascontiguousarray(weights), scores)
@@ -31,53 +32,67 @@ def scores_of(rows: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
 
 def sums_of(values: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
     """(m, d) rows times values."""
-    if len(values) not in _FEW_SUMMED:
+    if not _is_for_loops(len(values), rows.shape[1]):
         return np.asarray(values @ rows)
     return np.asarray(_sum(values, rows))
 
 
+def _is_for_loops(n_exemplars: int, width: int) -> bool:
+    return n_exemplars in (_FEW if width >= _WIDE else _FEW_IF_NARROW)
+
+
 @kernel(fastmath=_REASSOCIATE)
 def _score(rows, weights, scores):  # type: ignore[no-untyped-def]
-    """Fill in the scores, of two rows and two exemplars at a time."""
+    """Fill in the scores, of four rows and two exemplars at a time: as many sums as keep the processor busy.
+
+    The last of either are taken more than once where there are fewer, and come out the same.
+    """
     (n, d), m, zero = rows.shape, len(weights), rows.dtype.type(0)
     for start in range(0, n, _BLOCK_ROWS):
         stop = min(start + _BLOCK_ROWS, n)
         for j in range(0, m, 2):
-            one, other = weights[j], weights[min(j + 1, m - 1)]
-            for i in range(start, stop, 2):
-                row, next_row = rows[i], rows[min(i + 1, n - 1)]
-                a, b, p, q = zero, zero, zero, zero
+            next_j = min(j + 1, m - 1)
+            one, other = weights[j], weights[next_j]
+            for i in range(start, stop, 4):
+                i1, i2, i3 = min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1)
+                first, second, third, fourth = rows[i], rows[i1], rows[i2], rows[i3]
+                a, b, c, e, p, q, r, s = zero, zero, zero, zero, zero, zero, zero, zero
                 for k in range(d):
-                    a += row[k] * one[k]
-                    b += row[k] * other[k]
-                    p += next_row[k] * one[k]
-                    q += next_row[k] * other[k]
-                scores[j, i] = a
-                if i + 1 < n:
-                    scores[j, i + 1] = p
-                if j + 1 < m:
-                    scores[j + 1, i] = b
-                    if i + 1 < n:
-                        scores[j + 1, i + 1] = q
+                    a += first[k] * one[k]
+                    b += second[k] * one[k]
+                    c += third[k] * one[k]
+                    e += fourth[k] * one[k]
+                    p += first[k] * other[k]
+                    q += second[k] * other[k]
+                    r += third[k] * other[k]
+                    s += fourth[k] * other[k]
+                scores[j, i], scores[j, i1], scores[j, i2], scores[j, i3] = a, b, c, e
+                scores[next_j, i], scores[next_j, i1], scores[next_j, i2], scores[next_j, i3] = p, q, r, s
 
 
 @kernel(fastmath=_REASSOCIATE)
 def _sum(values, rows):  # type: ignore[no-untyped-def]
-    """Add up four rows at a time."""
+    """Add up four rows for three exemplars at a time; where there are fewer, what is left over is thrown away."""
     m, (n, d) = len(values), rows.shape
-    out, n_whole = np.zeros((m, d), dtype=rows.dtype), n - n % 4
+    out, n_whole = np.zeros((m + -m % 3, d), dtype=rows.dtype), n - n % 4
     for start in range(0, n_whole, _BLOCK_ROWS):
         stop = min(start + _BLOCK_ROWS, n_whole)
-        for j in range(m):
-            total = out[j]
+        for j in range(0, m, 3):
+            total, next_total, last_total = out[j], out[j + 1], out[j + 2]
+            one, other, last = values[j], values[min(j + 1, m - 1)], values[min(j + 2, m - 1)]
             for i in range(start, stop, 4):
                 first, second, third, fourth = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
-                a, b, p, q = values[j, i], values[j, i + 1], values[j, i + 2], values[j, i + 3]
+                a, b, c, e = one[i], one[i + 1], one[i + 2], one[i + 3]
+                p, q, r, s = other[i], other[i + 1], other[i + 2], other[i + 3]
+                t, u, v, w = last[i], last[i + 1], last[i + 2], last[i + 3]
                 for k in range(d):
-                    total[k] += a * first[k] + b * second[k] + p * third[k] + q * fourth[k]
+                    x1, x2, x3, x4 = first[k], second[k], third[k], fourth[k]
+                    total[k] += a * x1 + b * x2 + c * x3 + e * x4
+                    next_total[k] += p * x1 + q * x2 + r * x3 + s * x4
+                    last_total[k] += t * x1 + u * x2 + v * x3 + w * x4
     for j in range(m):
         total = out[j]
         for i in range(n_whole, n):
             for k in range(d):
                 total[k] += values[j, i] * rows[i, k]
-    return out
+    return out[:m]

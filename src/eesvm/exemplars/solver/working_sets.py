@@ -9,7 +9,8 @@ set begins with the rows that violate the margin most at the exemplar itself, an
 
     coordinate descent on the set, again and again, to a part of the worst violation outside it
     Newton's step for the duals between their bounds, where hardly any of them leaves its bounds by that
-    slopes of all rows, by one product for some exemplars: who is done is known then, by the duality gap
+    slopes of all rows, by one product for some exemplars: who is done is known then, by the duality gap of the weights
+    as they are, or with the hinge of weights that are a little longer (`stretching`)
     the rows outside that violate the margin most join
 
 With z = 2C for the squared hinge and infinity for the hinge, K the products of rows, the positive among them, and signs
@@ -30,6 +31,7 @@ from eesvm.exemplars.solver.coordinate import SURPLUS
 from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.problem import F64, Objective
 from eesvm.exemplars.solver.row_products import scores_of
+from eesvm.exemplars.solver.stretching import stretch
 
 # Where sets were faster than other ways: columns, and rows with duals as a multiple of these.
 _LEAST_WIDTH, _MOST_SUPPORT = 192, 1.25
@@ -56,9 +58,10 @@ _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order
 class Descended:
     """What became of a share: all but the duals of those who are done, which are changed in place."""
 
-    weights: F64  # (n, d + 1) what duals add up to
+    weights: F64  # (n, d + 1) what duals add up to, times 1 + `stretches`
     violations: F64  # (n,)
     is_done: NDArray[np.bool_]  # (n,)
+    stretches: F64  # (n,)
 
 
 def is_wide_enough(width: int) -> bool:
@@ -111,7 +114,7 @@ def descend_working_sets(share: Share, objective: Objective, tol: float, is_tria
     A trial ends where sets are about to be larger than is worth while.
     """
     n, width = share.positives.shape
-    found = Descended(np.zeros((n, width)), np.full(n, np.inf), np.zeros(n, dtype=np.bool_))
+    found = Descended(np.zeros((n, width)), np.full(n, np.inf), np.zeros(n, dtype=np.bool_), np.zeros(n))
     sets = [_Set(share, j, objective, tol) for j in range(n)]
     active = np.arange(n)
     for _ in range(_MAX_ROUNDS):
@@ -125,7 +128,8 @@ def descend_working_sets(share: Share, objective: Objective, tol: float, is_tria
             break
     for j, one in enumerate(sets):
         if one.is_done:
-            found.weights[j], found.violations[j], found.is_done[j] = one.weights[:width], one.violation, True
+            found.weights[j], found.stretches[j] = (1 + one.longer) * one.weights[:width], one.longer
+            found.violations[j], found.is_done[j] = one.violation, True
             one.hand_over()
     return found
 
@@ -204,6 +208,7 @@ class _Set:
         self.values[0] = np.clip(self.targets[0] / (self.squares[0] + self.ridges[0]), 0, self.caps[0])
         self.weights = self.values[0] * self.rows[0].astype(np.float64)
         self.accuracy, self.finest, self.n_rounds = _FIRST_ACCURACY, tol / 4, 0
+        self.longer = 0.0  # by which weights are longer in the end than what duals add up to
         self.is_done, self.has_stepped, self.violation, self.residual = False, False, np.inf, np.inf
 
     def round(self, slopes: F32) -> bool:
@@ -217,7 +222,7 @@ class _Set:
         self.residual = max(self.residual, float(inside.max(initial=0.0, where=is_resting)))
         self.violation = max(worst, self.residual)
         is_finest = self.finest <= min(self.tol / _FINER, _FINEST)
-        if self.violation <= self.tol and gap <= self.tol / (2 if is_finest else SURPLUS) * primal:
+        if self.violation <= self.tol and (gap <= self.tol / SURPLUS * primal or self._stretch(slopes, gap, primal)):
             self.is_done = True
             return False
         n_joined = self._join(outside, slopes)
@@ -233,6 +238,21 @@ class _Set:
         if n_joined > 0 or not self._step_is_enough():
             self._descend()
         self.n_rounds += 1
+        return True
+
+    def _stretch(self, slopes: F32, gap: float, primal: float) -> bool:
+        """Whether the duality gap is small enough for weights that are a little longer; they will be then."""
+        o, n, square = self.objective, self.n, float(self.weights @ self.weights)
+        if o.is_squared:
+            return False
+        duals, targets = np.zeros_like(slopes), self.share.targets[self.j]
+        duals[self.indices[1:n]] = self.values[1:n]
+        target = float(self.targets[0])
+        own = target - float(self.weights @ self.rows[0]), target, float(self.values[0]), o.positive_cost
+        e, saved, violation = stretch(slopes, targets, duals, np.float32(o.negative_cost), own, square, self.tol)
+        if gap - saved > self.tol / SURPLUS * (primal - saved) or violation > self.tol:
+            return False
+        self.longer, self.violation = e, violation
         return True
 
     def hand_over(self) -> None:
@@ -373,35 +393,48 @@ def _visit(  # type: ignore[no-untyped-def]
     worst, resting = zero, np.float32(np.inf)
     for _ in range(n_epochs):
         state = _shuffle(order, n_active, state)
-        worst, every, at, next_own = zero, max(1, n_active // _POSITIVE), 0, 0
-        while at < n_active:
-            i = order[at]
-            if at >= next_own:
-                next_own, i = at + every, 0
-            else:
-                at += 1
-            row, v = rows[i], values[i]
-            total = zero
-            for k in range(len(row)):
-                total += weights[k] * row[k]
+        every = max(1, n_active // _POSITIVE)
+        worst, at, next_own, i, goes_on = zero, 0, every, 0, n_active > 0
+        total = _score_of(rows[0], weights)
+        while goes_on:
+            v, change = values[i], zero
             s = targets[i] - total - ridges[i] * v
             if (v <= zero and s <= zero) or (v >= caps[i] and s >= zero):
                 if abs(s) > resting and i != 0:
                     at -= 1
                     n_active -= 1
                     order[at], order[n_active] = order[n_active], order[at]
-                continue
-            worst = max(worst, abs(s))
-            moved = min(max(v + s / (squares[i] + ridges[i]), zero), caps[i])
-            change = moved - v
-            if change != zero:
+            else:
+                worst = max(worst, abs(s))
+                moved = min(max(v + s / (squares[i] + ridges[i]), zero), caps[i])
+                change = moved - v
                 values[i] = moved
+            row, goes_on = rows[i], at < n_active
+            if goes_on and at >= next_own:
+                next_own, i = at + every, 0
+            elif goes_on:
+                i = order[at]
+                at += 1
+            # The next score is taken along while weights are corrected, which are then read once and not twice.
+            following, total = rows[i], zero
+            if change != zero:
                 for k in range(len(row)):
                     weights[k] += change * row[k]
+                    total += weights[k] * following[k]
+            elif goes_on:
+                total = _score_of(following, weights)
         resting = worst
         if worst <= tol:
             break
     return worst
+
+
+@inner(fastmath=_REASSOCIATE)
+def _score_of(row, weights):  # type: ignore[no-untyped-def]
+    total = np.float32(0)
+    for k in range(len(row)):
+        total += weights[k] * row[k]
+    return total
 
 
 @kernel()
