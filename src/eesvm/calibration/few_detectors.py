@@ -63,7 +63,7 @@ def priced_problem(
 ) -> PricedProblem:
     """Rank a problem with a price that makes the limit about as scarce as `scale`, a loss.
 
-    Without a floor, `min_recall=None`, solutions that pay more than `most` do not matter.
+    Solutions that pay more than `most` do not matter.
     """
     price = 0.0
     if max_detectors is not None and max_detectors < problem.n_exemplars:
@@ -91,7 +91,8 @@ def _rank_priced(
     if min_recall is None:
         ranked, extended = rank_capped(extended, most + price * limit.most, n_jobs)
     else:
-        ranked, extended = rank_whole(extended, min_recall, n_jobs, besides=price * (limit.most + 1))
+        known = most if math.isfinite(most) else 0.0
+        ranked, extended = rank_whole(extended, min_recall, n_jobs, besides=price * (limit.most + 1), known=known)
     return PricedProblem(extended, ranked, limit, price)
 
 

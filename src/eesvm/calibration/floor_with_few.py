@@ -23,8 +23,10 @@ from eesvm.calibration.problem import CalibrationProblem
 from eesvm.calibration.ranks import RankedProblem, levels_to_thresholds, spare_budget, thresholds_to_levels
 from eesvm.calibration.recall import most_recall
 from eesvm.calibration.search.limited_search import LimitedSearch
+from eesvm.calibration.units import is_optimal
 
 _FACTORS = (0.01, 0.5, 1.0, 2.0)  # of the loss over the number of detectors: prices to try; the first is for solutions
+_ABOUT_EQUAL = 1e-6  # of a bound
 
 _Found = tuple[RankedProblem, Run, NDArray[np.int32], str, dict[str, Any], str, float, Certificate]
 
@@ -43,12 +45,19 @@ def least_loss_with_few(
         thresholds = _reach_floor(problem, run, min_recall, max_detectors, start, random_state, n_jobs)
         best = -math.inf, 0.0  # a bound, and the scale of the price with which it was proved
 
-        def try_price(scale: float) -> None:
-            nonlocal thresholds, best
-            priced, trial = priced_problem(problem, min_recall, max_detectors, scale, n_jobs), trial_run(run)
-            _, levels, _ = _search(problem, priced, trial, thresholds, random_state, n_jobs)
+        def search(scale: float, own: Run) -> tuple[LimitedSearch, PricedProblem, str]:
+            nonlocal thresholds
+            known = problem.loss(thresholds)
+            priced = priced_problem(problem, min_recall, max_detectors, scale, n_jobs, most=known)
+            found, levels, status = _search(problem, priced, own, thresholds, random_state, n_jobs)
             thresholds = _better(problem, thresholds, levels_to_thresholds(problem, priced.ranked.delta, levels))
-            best = max(best, (trial.lower_bound, scale), key=lambda one: one[0])
+            return found, priced, status
+
+        def try_price(scale: float) -> None:
+            nonlocal best
+            trial = trial_run(run)
+            search(scale, trial)
+            best = _fitter(best, (trial.lower_bound, scale))
 
         for factor in _FACTORS:
             try_price(factor * problem.loss(thresholds))
@@ -60,12 +69,30 @@ def least_loss_with_few(
             try_price(before)
         if best[0] <= 0:
             best = 0.0, problem.loss(thresholds)
-        priced = priced_problem(problem, min_recall, max_detectors, best[1], n_jobs)
-        search, levels, status = _search(problem, priced, run, thresholds, random_state, n_jobs)
-        thresholds = _better(problem, thresholds, levels_to_thresholds(problem, priced.ranked.delta, levels))
+        found, priced, status = search(best[1], run)
+        for factor in _FACTORS:
+            loss = problem.loss(thresholds)
+            if status != "optimal" or is_optimal(loss, run.lower_bound, priced.ranked.is_rounded):
+                break
+            # All is searched, and what was rounded stands between: prices fit for this loss round less.
+            again = Run(run.time_limit and max(0.0, run.time_limit - run.seconds), run.node_limit, run.gap)
+            other = search(factor * loss, again)
+            run.is_interrupted |= again.is_interrupted
+            if again.lower_bound > run.lower_bound:
+                found, priced, status = other
+                run.offset = 0.0
+                run.record(problem.loss(thresholds), again.lower_bound)
         levels = thresholds_to_levels(problem, priced.ranked.delta, thresholds)
-    certificate = search.proof.certificate(priced.extended, priced.ranked, min_recall, search.quantum, priced.price)
-    return priced.ranked, run, levels, status, search.statistics, "exact", min_recall, certificate
+    certificate = found.proof.certificate(priced.extended, priced.ranked, min_recall, found.quantum, priced.price)
+    return priced.ranked, run, levels, status, found.statistics, "exact", min_recall, certificate
+
+
+def _fitter(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """Of two bounds with their scales the higher; if they are about equal, that with less to round, the smaller price."""
+    (bound, scale), (other_bound, other_scale) = one, other
+    if min(bound, other_bound) > 0 and abs(bound - other_bound) <= _ABOUT_EQUAL * max(bound, other_bound):
+        return other if other_scale < scale else one
+    return other if other_bound > bound else one
 
 
 def _reach_floor(

@@ -30,15 +30,17 @@ def rank_whole(
     n_jobs: int | None = None,
     only_useful: bool = False,
     besides: float = 0.0,
+    known: float = 0.0,
 ) -> _Ranked:
     """Rank a problem without other costs in whole quanta; returns also the problem with the weights that this means.
 
-    `besides` is what losses of the search may contain besides the weights: the cap is above it.
+    `besides` is what losses of the search may contain besides the weights, and `known` the loss of a solution where
+    simple ones may break other rules: the cap is above both.
     """
     whole, quantum, is_rounded = _rounded(problem, math.inf)
     cap = math.inf
     if is_rounded:
-        cap = _cap(problem, 2 * _simple_loss(problem, min_recall, n_jobs) + 4 * besides)
+        cap = _cap(problem, 2 * max(_simple_loss(problem, min_recall, n_jobs), known) + 4 * besides)
         whole, quantum, is_rounded = _rounded(problem, cap)
     ranked = rank(whole, min_recall, n_jobs, only_useful)
     return replace(ranked, quantum=quantum, cap=cap, is_rounded=is_rounded), whole
