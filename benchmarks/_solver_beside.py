@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
-from _common import RESULTS, machine, markdown
+from _common import RESULTS, markdown
 from _core_page import grid
 from _solver_runs import Outcome, Runs, Table, Task
 from _solver_sections import EXACT, Settings, cut_tasks, is_done, mebibytes, number, percent, real_tasks, seconds
@@ -25,7 +25,7 @@ HEADINGS = ("table", "E x P x N", "search", "loss", "bound", "gap", "status", "n
 PROOFS = ("table", "leaves", "its size", "verified", "its seconds", "its peak memory")
 SLOWER = 1.2  # times the seconds of the other copy, from which a table is named
 DRAWN = 60.0  # seconds of a search that is drawn
-Both = dict[Table, list[Outcome | None]]  # before, now
+Both = dict[Table, list[Outcome | None]]  # before, where that was measured, and now
 
 
 def beside(arguments: argparse.Namespace, settings: Settings, packages: Path) -> None:
@@ -36,7 +36,7 @@ def beside(arguments: argparse.Namespace, settings: Settings, packages: Path) ->
     if not arguments.render:
         _measure(tasks, copies, arguments)
     found: Both = {task.table: [runs.known(task) for runs in copies] for task in tasks}
-    page = _page({table: both for table, both in found.items() if None not in both}, arguments)
+    page = _page({table: both for table, both in found.items() if both[1] is not None}, arguments, settings.exact_limit)
     folder = arguments.output or RESULTS
     (folder / "solver_beside.md").write_text(page, encoding="utf-8")
     print(page)
@@ -79,27 +79,30 @@ def _measure(tasks: Sequence[Task], copies: Sequence[Runs], arguments: argparse.
         list(pool.map(lambda order: run(*order), [(runs, task) for runs in reversed(copies) for task in tasks]))
 
 
-def _page(found: Both, arguments: argparse.Namespace) -> str:
+def _page(found: Both, arguments: argparse.Namespace, limit: float) -> str:
     rows, proofs = [], []
     for table, outcomes in found.items():
         for way, outcome in zip(("before", "now"), outcomes, strict=True):
-            rows.append(_row(table, way, outcome))
+            if outcome is not None:
+                rows.append(_row(table, way, outcome))
         now = outcomes[1]
         proofs.append(
-            [table, number(now.get("leaves")), mebibytes(now.get("certificate_bytes")),
+            [table, number(now.get("leaves")), f"{now.get('certificate_bytes', 0) / 2**20:.1f} MiB",
              {True: "yes", False: "**no**"}.get(now.get("is_verified"), "-"), seconds(now.get("verify_seconds")),
              mebibytes(now.get("verify_peak"))]
         )  # fmt: skip
-    drawn = {table: both for table, both in found.items() if any(run.get("seconds", 0) >= DRAWN for run in both)}
+    drawn = {
+        table: both for table, both in found.items() if any(run and run.get("seconds", 0) >= DRAWN for run in both)
+    }
     if drawn:
         save_png(_figure(drawn), (arguments.output or RESULTS) / "solver_beside.png")
+    machines = dict.fromkeys(str(both[1]["machine"]) for both in found.values())
     return f"""# The exact search beside what it was
 
 `python benchmarks/bench_solver.py --before FOLDER --cores {arguments.cores} --at-once {arguments.at_once} --sizes 30 100`,
-{machine()}. {arguments.note}
+{", ".join(machines)}. {arguments.note}
 
-Every run has a process and {arguments.cores} cores of its own, and others run beside it. The limit is that of
-[the solver's page](solver.md): 600 s.
+Every run has a process and cores of its own, {arguments.cores} of them, and others run beside it; limit {limit:g} s.
 
 {_verdict(found)}
 
@@ -121,9 +124,9 @@ def _row(table: Table, way: str, outcome: Outcome) -> list[object]:
 
 def _verdict(found: Both) -> str:
     """What became of proofs and times, in sentences."""
-    proven = {table: both for table, both in found.items() if is_done(both[0])}
+    proven = {table: both for table, both in found.items() if both[0] is not None and is_done(both[0])}
     lost = [str(table) for table, both in proven.items() if not is_done(both[1])]
-    new = [str(table) for table, both in found.items() if is_done(both[1]) and table not in proven]
+    new = [str(table) for table, both in found.items() if both[0] and is_done(both[1]) and table not in proven]
     slower = [
         f"{table} ({seconds(both[0]['seconds'])} s, now {seconds(both[1]['seconds'])} s)"
         for table, both in proven.items()
@@ -132,7 +135,8 @@ def _verdict(found: Both) -> str:
     verified = sum(both[1].get("is_verified") is True for both in found.values())
     wrong = [str(table) for table, both in proven.items() if is_done(both[1]) and both[0]["loss"] != both[1]["loss"]]
     lines = [
-        f"- Proven optimal before: {len(proven)} of {len(found)} tables; now besides: {'; '.join(new) or 'none'}; no more: "
+        f"- Measured before: {sum(both[0] is not None for both in found.values())} of {len(found)} tables, "
+        f"{len(proven)} of them proven optimal; now besides: {'; '.join(new) or 'none'}; no more: "
         f"{'; '.join(lost) or 'none'}.",
         f"- Of these take more than {SLOWER} times as long now: {'; '.join(slower) or 'none'}.",
         f"- Verified now: {verified} of {len(found)} certificates.",
@@ -144,6 +148,8 @@ def _figure(drawn: Both) -> object:
     figure, places = grid(len(drawn))
     for axes, (table, outcomes) in zip(places, drawn.items(), strict=False):
         for outcome, way, colour in zip(outcomes, ("before", "now"), ("tab:grey", "tab:blue"), strict=True):
+            if outcome is None:
+                continue
             moments, losses, bounds = zip(*outcome["history"], strict=True)
             ends = (*moments, max(outcome["seconds"], moments[-1]))
             axes.step(ends, (*losses, losses[-1]), where="post", color=colour, linestyle=":")

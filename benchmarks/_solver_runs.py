@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from _common import INSTANCES, ROOT, forget_peak, generated_problem, held_memory, real_problem, size
+from _common import INSTANCES, ROOT, forget_peak, generated_problem, held_memory, machine, real_problem, size
 from _solver_models import compact_model, solve_with_cp_sat, solve_with_highs
 from eesvm import CalibrationProblem, CalibrationResult, solve, verify
 
@@ -106,7 +106,10 @@ class Runs:
         """`cores`: that it may use, all if none are named. Without `is_verified` it ends when it has a solution."""
         outcome = self._known.get(task.key)
         if outcome is None:
-            outcome = self._run_child(task, folder, cores, is_verified) | {"date": str(date.today())}
+            outcome = self._run_child(task, folder, cores, is_verified) | {
+                "date": str(date.today()),
+                "machine": machine(),
+            }
             self._known[task.key] = outcome
             if self.file is not None and not outcome["status"].startswith("failed"):
                 with self.file.open("a") as handle:

@@ -535,6 +535,7 @@ def test_the_next_target_is_one_that_can_be_reached_in_time(took, left, target):
         ([(119, 5.0), (120, 25.0)], 121, 25.0 * 5.0**40),  # and nothing else is there
         ([(100, 4.0), (120, 3.0)], 170, np.inf),  # fewer than before
         ([(100, 1.0), (120, 1e12)], 121, 1e36),  # one more at least
+        ([(60, 1.0), (80, 1.0), (100, 25.0), (120, 125.0)], 130, 3125.0),  # they grew faster before, and may again
     ],
 )
 def test_the_next_target_is_not_much_more_work_than_the_last(counted, target, work_until_160):

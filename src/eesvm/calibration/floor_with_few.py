@@ -88,7 +88,7 @@ def least_loss_with_few(
 
 
 def _fitter(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    """Of two bounds with their scales the higher; if they are about equal, that with less to round, the smaller price."""
+    """Of two bounds with their scales the higher; of about equal ones that of the smaller price, which rounds less."""
     (bound, scale), (other_bound, other_scale) = one, other
     if min(bound, other_bound) > 0 and abs(bound - other_bound) <= _ABOUT_EQUAL * max(bound, other_bound):
         return other if other_scale < scale else one

@@ -34,11 +34,15 @@ from eesvm.calibration.search.heuristics import loss_of_levels
 from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import Levels
 
-_NEARER = 0.25  # of what is left to the known loss: the next target, at most
+_FIRST = 0.25  # of the known loss: the first target
+_NEARER, _LAST_NEARER = (
+    0.35,
+    0.5,
+)  # of what is left to the known loss: the next target at most, and the last one in time
 _STEP, _MORE_WORK = 0.05, 5.0  # of the loss: between two targets; how many times the words a later one may take
 _APART = 0.01  # of the target: how far two targets are apart, by which growth is told
 _FOR_TARGET, _IN_TIME = 0.5, 0.4  # of the seconds left: what a target may take; when so many are left, it is lowered
-_FOR_LAST, _LAST_IN_TIME = 0.6, 0.3  # the same where nothing worth its while is to be done after it
+_FOR_LAST, _LAST_IN_TIME = 0.75, 0.15  # the same where nothing worth its while is to be done after it
 _AT_ONCE = 0.004  # of the loss: what is left to the last target
 _GROWTH = 17.0  # nodes below grow by a factor e for every 1/17 of the target that is left to spend
 _BUDGET = 5e8  # words looked at in a part before what is left of it becomes parts of their own
@@ -191,11 +195,11 @@ class CoreSearch:
         return max(expected, self.work - self.work_before)
 
     def _aim(self, loss: int) -> None:
-        left = loss - self.bound
-        self.target = self.bound + max(1, math.ceil(_NEARER * left))
+        self.began_at = self.seconds_left()
+        nearer = _FIRST if not self.counted else _LAST_NEARER if self._is_last() else _NEARER
+        self.target = self.bound + max(1, math.ceil(nearer * (loss - self.bound)))
         if loss - self.target < _AT_ONCE * loss:
             self.target = loss
-        self.began_at = self.seconds_left()
         self.target = min(self.target, self._in_good_order(loss), self._in_time())
         expected = self._expected()
         is_trial = not self.by_shares and expected is not None and expected >= self.next_trial
@@ -225,13 +229,13 @@ class CoreSearch:
         """The target that is not much more work than the last one: one that is not reached proves nothing."""
         if not self.counted:
             return 2**62
-        growth = _growth(self.counted, _APART)
+        growth = _fastest(self.counted)
         room = math.inf if growth is None else math.log(_MORE_WORK) / growth
         return self.bound + _whole(min(room, _STEP * loss))  # growth itself grows while little is to do
 
     def _in_time(self) -> int:
-        """The target that can be reached in good time, if time grows as it did from the last target but one."""
-        growth = _growth(self.took)
+        """The target that can be reached in good time, if time grows as fast as it did."""
+        growth = _fastest(self.took)
         if growth is None or math.isinf(self.began_at):
             return 2**62
         seconds = (_FOR_LAST if self._is_last() else _FOR_TARGET) * self.began_at
@@ -467,6 +471,13 @@ def _growth(took: list[tuple[int, float]], apart: float = 0.0) -> float | None:
     last, now = took[-1]
     first, before = next((one for one in reversed(took[:-1]) if one[0] <= (1 - apart) * last), took[0])
     return math.log(now / before) / (last - first) if 0 < before < now and first < last else None
+
+
+def _fastest(took: list[tuple[int, float]]) -> float | None:
+    """The greater of the growth to the last target and that to the one before it: it may rise again."""
+    now = _growth(took, _APART)
+    before = _growth(took[:-1], _APART) if len(took) > 3 else None
+    return now if now is None or before is None else max(now, before)
 
 
 def _whole(room: float) -> int:
