@@ -36,7 +36,7 @@ def beside(arguments: argparse.Namespace, settings: Settings, packages: Path) ->
     if not arguments.render:
         _measure(tasks, copies, arguments)
     found: Both = {task.table: [runs.known(task) for runs in copies] for task in tasks}
-    page = _page({table: both for table, both in found.items() if both[1] is not None}, arguments, settings.exact_limit)
+    page = _page({table: both for table, both in found.items() if both[1] is not None}, arguments, settings)
     folder = arguments.output or RESULTS
     (folder / "solver_beside.md").write_text(page, encoding="utf-8")
     print(page)
@@ -68,7 +68,7 @@ def _measure(tasks: Sequence[Task], copies: Sequence[Runs], arguments: argparse.
     def run(runs: Runs, task: Task) -> None:
         mine = free.get()
         try:
-            outcome = runs.measure(task, cores=mine, is_verified=runs is copies[-1])
+            outcome = runs.measure(task, cores=mine, verifies=runs is copies[-1])
         finally:
             free.put(mine)
         said = [str(outcome.get(key, "-")) for key in ("status", "loss", "bound", "seconds", "is_verified")]
@@ -79,7 +79,7 @@ def _measure(tasks: Sequence[Task], copies: Sequence[Runs], arguments: argparse.
         list(pool.map(lambda order: run(*order), [(runs, task) for runs in reversed(copies) for task in tasks]))
 
 
-def _page(found: Both, arguments: argparse.Namespace, limit: float) -> str:
+def _page(found: Both, arguments: argparse.Namespace, settings: Settings) -> str:
     rows, proofs = [], []
     for table, outcomes in found.items():
         for way, outcome in zip(("before", "now"), outcomes, strict=True):
@@ -96,13 +96,14 @@ def _page(found: Both, arguments: argparse.Namespace, limit: float) -> str:
     }
     if drawn:
         save_png(_figure(drawn), (arguments.output or RESULTS) / "solver_beside.png")
+    sizes = " ".join(map(str, settings.sizes))
     machines = dict.fromkeys(str(both[1]["machine"]) for both in found.values())
     return f"""# The exact search beside what it was
 
-`python benchmarks/bench_solver.py --before FOLDER --cores {arguments.cores} --at-once {arguments.at_once} --sizes 30 100`,
+`python benchmarks/bench_solver.py --before FOLDER --cores {arguments.cores} --at-once {arguments.at_once} --sizes {sizes}`,
 {", ".join(machines)}. {arguments.note}
 
-Every run has a process and cores of its own, {arguments.cores} of them, and others run beside it; limit {limit:g} s.
+Every run has a process and cores of its own, {arguments.cores} of them, and others run beside it; limit {settings.exact_limit:g} s.
 
 {_verdict(found)}
 
@@ -138,7 +139,7 @@ def _verdict(found: Both) -> str:
         f"- Measured before: {sum(both[0] is not None for both in found.values())} of {len(found)} tables, "
         f"{len(proven)} of them proven optimal; now besides: {'; '.join(new) or 'none'}; no more: "
         f"{'; '.join(lost) or 'none'}.",
-        f"- Of these take more than {SLOWER} times as long now: {'; '.join(slower) or 'none'}.",
+        f"- Proven both times, and more than {SLOWER} times as long now: {'; '.join(slower) or 'none'}.",
         f"- Verified now: {verified} of {len(found)} certificates.",
     ]
     return "\n".join([*lines, *([f"- **Other losses: {'; '.join(wrong)}.**"] if wrong else [])])
@@ -148,7 +149,7 @@ def _figure(drawn: Both) -> object:
     figure, places = grid(len(drawn))
     for axes, (table, outcomes) in zip(places, drawn.items(), strict=False):
         for outcome, way, colour in zip(outcomes, ("before", "now"), ("tab:grey", "tab:blue"), strict=True):
-            if outcome is None:
+            if outcome is None or not outcome.get("history"):
                 continue
             moments, losses, bounds = zip(*outcome["history"], strict=True)
             ends = (*moments, max(outcome["seconds"], moments[-1]))

@@ -12,6 +12,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -102,11 +103,11 @@ class Runs:
     def known(self, task: Task) -> Outcome | None:
         return self._known.get(task.key)
 
-    def measure(self, task: Task, folder: str = "", cores: Sequence[int] = (), is_verified: bool = True) -> Outcome:
-        """`cores`: that it may use, all if none are named. Without `is_verified` it ends when it has a solution."""
+    def measure(self, task: Task, folder: str = "", cores: Sequence[int] = (), verifies: bool = True) -> Outcome:
+        """`cores`: that it may use, all if none are named. Unless it `verifies` it ends when it has a solution."""
         outcome = self._known.get(task.key)
         if outcome is None:
-            outcome = self._run_child(task, folder, cores, is_verified) | {
+            outcome = self._run_child(task, folder, cores, verifies) | {
                 "date": str(date.today()),
                 "machine": machine(),
             }
@@ -120,37 +121,36 @@ class Runs:
         """Have everything compiled and kept on disk, so that no run pays for it."""
         self._run_child(Task(Table("generated", "easy"), "warm up", 600), "")
 
-    def _run_child(self, task: Task, folder: str, cores: Sequence[int] = (), is_verified: bool = True) -> Outcome:
-        """What the child printed: a line about the solution, and one about its verification."""
+    def _run_child(self, task: Task, folder: str, cores: Sequence[int] = (), verifies: bool = True) -> Outcome:
+        """What the child printed: a line about the solution, and one about its verification, if it `verifies`."""
         order = asdict(task) | {"folder": folder, "packages": str(self.packages)}
         command = [sys.executable, str(self.root / "benchmarks" / "bench_solver.py"), "--child", json.dumps(order)]
         if cores:
             command = ["taskset", "-c", ",".join(map(str, cores)), *command]
-        environment = os.environ | {"PYTHONPATH": str(self.root / "src")}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with subprocess.Popen(command, text=True, env=environment, **pipes) as child:
-            try:
-                if not is_verified and child.stdout is not None:
-                    solution = child.stdout.readline()
-                    child.kill()
-                    printed, errors = child.communicate()
-                    printed = solution + printed
-                else:
-                    printed, errors = child.communicate(timeout=3 * task.longest + 1200)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                printed, errors = child.communicate()
-                errors += "\nit did not end long after its limit"
-            except BaseException:
-                child.kill()
-                raise
+        paths = [str(self.root / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
         outcome: Outcome = {}
-        for line in printed.splitlines():
-            if line.startswith("{"):
-                outcome |= json.loads(line)
-        if "status" not in outcome:
-            lines = errors.strip().splitlines() or [f"the process ended with {child.returncode}"]
-            outcome["status"] = f"failed: {lines[-1][:100]}"
+        with (
+            tempfile.TemporaryFile("w+") as errors,
+            subprocess.Popen(command, text=True, env=environment, stdout=subprocess.PIPE, stderr=errors) as child,
+        ):
+            timer = threading.Timer(3 * task.longest + 1200, child.kill)
+            timer.start()
+            try:
+                for line in child.stdout or ():
+                    if line.startswith("{"):
+                        outcome |= json.loads(line)
+                    if not verifies and "status" in outcome:
+                        break
+                else:
+                    child.wait()
+            finally:
+                timer.cancel()
+                child.kill()
+            if "status" not in outcome:
+                errors.seek(0)
+                lines = errors.read().strip().splitlines() or [f"the process ended with {child.wait()}"]
+                outcome["status"] = f"failed: {lines[-1][:100]}"
         return outcome
 
 

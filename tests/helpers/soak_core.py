@@ -64,7 +64,7 @@ def _limits(random):
         "_SHORT": int(random.choice([0, 5, 200])),
         "_TOLD": int(random.choice([0, 10, 4_000_000])),
         "_BATCH": int(random.choice([1, 3, 16])),
-        "_NEARER": float(random.choice([0.1, 0.35, 1.0])),
+        **dict.fromkeys(("_FIRST", "_NEARER", "_LAST_NEARER"), float(random.choice([0.1, 0.35, 1.0]))),
         "_FIRST_ROOM": int(random.choice([1, 32])),
         "_FEW_WORDS": int(random.choice([0, 600])),
         "_AFTER": float(random.choice([0.0, 1.0])),

@@ -69,22 +69,36 @@ def least_loss_with_few(
             try_price(before)
         if best[0] <= 0:
             best = 0.0, problem.loss(thresholds)
+        tried = {best[1]}
         found, priced, status = search(best[1], run)
         for factor in _FACTORS:
             loss = problem.loss(thresholds)
-            if status != "optimal" or is_optimal(loss, run.lower_bound, priced.ranked.is_rounded):
+            is_proved = is_optimal(loss, run.lower_bound, priced.ranked.is_rounded)
+            if is_proved or status != "optimal" or run.is_out_of_time():
                 break
             # All is searched, and what was rounded stands between: prices fit for this loss round less.
-            again = Run(run.time_limit and max(0.0, run.time_limit - run.seconds), run.node_limit, run.gap)
-            other = search(factor * loss, again)
+            if factor * loss in tried:
+                continue
+            tried.add(factor * loss)
+            again = _rest_of(run)
+            with again.patient_with_interrupts():
+                other = search(factor * loss, again)
             run.is_interrupted |= again.is_interrupted
             if again.lower_bound > run.lower_bound:
                 found, priced, status = other
-                run.offset = 0.0
-                run.record(problem.loss(thresholds), again.lower_bound)
+            run.offset = 0.0
+            n_nodes, n_limited = run.n_nodes + again.n_nodes, run.n_limited + again.n_limited
+            run.record(problem.loss(thresholds), again.lower_bound, n_nodes, n_limited)
         levels = thresholds_to_levels(problem, priced.ranked.delta, thresholds)
     certificate = found.proof.certificate(priced.extended, priced.ranked, min_recall, found.quantum, priced.price)
     return priced.ranked, run, levels, status, found.statistics, "exact", min_recall, certificate
+
+
+def _rest_of(run: Run) -> Run:
+    """What the limits of `run` leave for another search; where they leave nothing, it takes a step and ends."""
+    seconds = None if run.time_limit is None else max(0.0, run.time_limit - run.seconds)
+    nodes = None if run.node_limit is None else max(1, run.node_limit - run.n_limited)
+    return Run(seconds, nodes, run.gap)
 
 
 def _fitter(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:

@@ -4,8 +4,9 @@ In: a `CalibrationProblem`. Out: its ranks, with every weight rounded down to wh
 search for the least loss, and of its certificate, are about these weights, and exact; what is proved of them holds for
 the weights as given, which are no less.
 
-Weights above a *cap* are cut down to it. It is more than twice the loss of a simple solution, so no good solution
-accepts such a negative, and one that must never be accepted does not make all others too small to tell apart.
+Weights above a *cap* are cut down to it. It is more than twice the loss of a simple solution, or, where few detectors
+may be in use, of a known one, so no good solution accepts such a negative, and one that must never be accepted does not
+make all others too small to tell apart.
 """
 
 from __future__ import annotations

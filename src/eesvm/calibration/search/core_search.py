@@ -35,10 +35,7 @@ from eesvm.calibration.search.proof import Proof
 from eesvm.calibration.search.reduce import Levels
 
 _FIRST = 0.25  # of the known loss: the first target
-_NEARER, _LAST_NEARER = (
-    0.35,
-    0.5,
-)  # of what is left to the known loss: the next target at most, and the last one in time
+_NEARER, _LAST_NEARER = 0.35, 0.5  # of what is left to the known loss: the next target, the last one in time, at most
 _STEP, _MORE_WORK = 0.05, 5.0  # of the loss: between two targets; how many times the words a later one may take
 _APART = 0.01  # of the target: how far two targets are apart, by which growth is told
 _FOR_TARGET, _IN_TIME = 0.5, 0.4  # of the seconds left: what a target may take; when so many are left, it is lowered

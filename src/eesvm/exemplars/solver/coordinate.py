@@ -40,7 +40,7 @@ _NEAR = 2.0  # times the worst violation: so near to its margin a row is visited
 SURPLUS = 2.0  # times smaller than `tol` is the duality gap that is aimed at: the last visits are not cheap
 _POSITIVE = 16  # visits to the positive in an epoch
 _ENOUGH = 0.8  # of the accuracy: violations in an epoch up to which it is the last
-_WORTH_STRETCHING = 100.0  # times `tol` is a duality gap that longer weights may close
+_WORTH_STRETCHING = 100.0  # times `tol` is a duality gap that longer weights may close: visits cost more
 _FINEST = 16.0  # times smaller than `tol` are violations that are aimed at, at least: float32 has no more
 _MANY_WANT = 3  # exemplars, on average, that make it worth while to visit rows together
 _REFINEMENTS, _RIDGE = 3, 1e-6  # of Newton's step at the end
@@ -149,15 +149,15 @@ def _stretch(
 ) -> bool:
     """Whether exemplar j is done if its weights become a little longer; they do then."""
     violation, gap, primal, square, own_slope = facts
-    if violation > tol or gap > _WORTH_STRETCHING * tol * primal:
+    if not (violation <= tol and gap <= _WORTH_STRETCHING * tol * primal):
         return False
     own = float(own_slope), float(share.own_targets[j]), float(share.own[j]), float(costs[1])
     e, saved, worst = stretch(slopes, share.targets[j], share.duals[j], costs[0], own, square, tol)
-    if gap - saved > tol / SURPLUS * (primal - saved) or worst > tol:
-        return False
-    found.weights[j] *= np.float32(1 + e)
-    found.violations[j] = worst
-    return True
+    if gap - saved <= tol / SURPLUS * (primal - saved) and worst <= tol:
+        found.weights[j] *= np.float32(1 + e)
+        found.violations[j] = worst
+        return True
+    return False
 
 
 def _solve_free(
@@ -247,7 +247,7 @@ def _exact_weights(share: Share, j: Any, multiplier: np.float32) -> F64:
 
 @kernel()
 def _look(slopes, duals, own_row, costs):  # type: ignore[no-untyped-def]
-    """Of an exemplar: its violation, its duality gap, its criterion, and the square of its weights."""
+    """Of an exemplar: its violation, its duality gap, its criterion, the square of its weights, and its own slope."""
     positive, own, own_target, weights = own_row
     cap, own_cap = costs
     zero, n = np.float32(0), len(duals)

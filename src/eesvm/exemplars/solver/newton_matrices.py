@@ -180,7 +180,7 @@ def solve_system(products: NDArray[Any], stiffness: float, own: F64 | None, targ
     """
     n, dtype = len(target), products.dtype
     system, sides = products * dtype.type(stiffness), np.empty((1 if own is None else 2, n), dtype=dtype)
-    system.ravel()[:: n + 1] += 1
+    system.ravel(order="K")[:: n + 1] += 1
     sides[0] = target
     if own is not None:
         sides[1] = own

@@ -248,12 +248,12 @@ class _Set:
         duals, targets = np.zeros_like(slopes), self.share.targets[self.j]
         duals[self.indices[1:n]] = self.values[1:n]
         target = float(self.targets[0])
-        own = target - float(self.weights @ self.rows[0]), target, float(self.values[0]), o.positive_cost
+        own = target - float(self.weights @ self.rows[0]), target, float(self.values[0]), float(self.caps[0])
         e, saved, violation = stretch(slopes, targets, duals, np.float32(o.negative_cost), own, square, self.tol)
-        if gap - saved > self.tol / SURPLUS * (primal - saved) or violation > self.tol:
-            return False
-        self.longer, self.violation = e, violation
-        return True
+        if gap - saved <= self.tol / SURPLUS * (primal - saved) and violation <= self.tol:
+            self.longer, self.violation = e, violation
+            return True
+        return False
 
     def hand_over(self) -> None:
         """Write the duals where others look for them."""
