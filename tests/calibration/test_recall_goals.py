@@ -3,7 +3,9 @@
 import itertools
 import json
 import math
+import os
 import re
+import signal
 from dataclasses import replace
 from fractions import Fraction
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.optimize import Bounds, LinearConstraint, milp
 
+import eesvm.calibration.floor_with_few as floor_module
 import eesvm.calibration.recall as recall_module
 from eesvm import (
     CalibrationProblem,
@@ -23,13 +26,14 @@ from eesvm import (
     save_certificate,
     verify,
 )
+from eesvm.calibration.anytime import Run
 from eesvm.calibration.detector_costs import costs_as_negatives
 from eesvm.calibration.goal import Allowance, RecallGoal
 from eesvm.calibration.proofs.certified_recall import certified_recall
 from eesvm.calibration.tables.examples import synthetic_score_table
 from eesvm.calibration.tables.score_table import write_score_table
 from eesvm.cli import main
-from helpers import reference
+from helpers import reference, soak
 from helpers.evidence import verified_solve as solve
 from helpers.examples import ALL, few, many
 
@@ -700,3 +704,66 @@ def test_the_command(tmp_path, capsys, options, fact):
 def test_options_that_exclude_each_other(tmp_path, capsys, options, sentence):
     assert main(["calibrate", "absent.csv", "-o", str(tmp_path / "out"), *options]) == 2
     assert capsys.readouterr().err == f"eesvm: error: {sentence}\n"
+
+
+# Few detectors: the search tries prices, searches to the end, and where rounding leaves a gap it searches again.
+
+ROUNDED = {"min_recall": 0.3, "max_detectors": 3}  # of a problem that is searched again, as the soak found it
+
+
+def rounded_problem():
+    return soak.random_problem(np.random.default_rng(647691))
+
+
+def count_searches(monkeypatch, at_search=None):
+    """How often `floor_with_few` searches; `at_search(n)` is called when the n-th search has begun."""
+    calls, begun = [], floor_module.LimitedSearch
+
+    def begin(ranked, run, *rest):
+        calls.append(run)
+        search = begun(ranked, run, *rest)
+        if at_search is not None:
+            at_search(len(calls))
+        return search
+
+    monkeypatch.setattr(floor_module, "LimitedSearch", begin)
+    return calls
+
+
+def test_searching_again_keeps_to_the_node_limit(monkeypatch):
+    calls = count_searches(monkeypatch)
+    whole = solve(rounded_problem(), **ROUNDED)
+    n_trials = sum(run.node_limit is not None for run in calls)
+    assert whole.status == "optimal"
+    assert len(calls) > n_trials + 1  # it has searched again
+    calls.clear()
+    cut = solve(rounded_problem(), **ROUNDED, node_limit=5)
+    assert cut.status == "node_limit"
+    assert cut.loss == whole.loss
+    assert len(calls) == n_trials + 2  # the search, and one more that the limit ends
+
+
+def test_searching_again_keeps_to_the_time_limit(monkeypatch):
+    calls = count_searches(monkeypatch)
+    monkeypatch.setattr(floor_module, "_rest_of", lambda run: Run(0.0, None, run.gap))
+    cut = solve(rounded_problem(), **ROUNDED, time_limit=100)
+    assert cut.status == "time_limit"
+    assert [run.time_limit == 0.0 for run in calls].count(True) == 1
+
+
+@pytest.mark.parametrize("at", ["a trial", "the search", "again"])
+def test_ctrl_c_ends_all_searches_with_few_detectors(at, monkeypatch):
+    n_trials = len(floor_module._FACTORS)
+    number = {"a trial": 2, "the search": n_trials + 1, "again": n_trials + 2}[at]
+
+    def press(n):
+        if n == number:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    calls = count_searches(monkeypatch, press)
+    cut = solve(rounded_problem(), **ROUNDED)
+    assert cut.status == "feasible"
+    assert signal.getsignal(signal.SIGINT) is before
+    assert len(calls) == (3 if at == "a trial" else number)  # after a trial only the search, which ends at once
+    assert all(run.n_limited <= 1 for run in calls[number - 1 :])

@@ -141,6 +141,14 @@ class Run:
         finally:
             signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
 
+    @contextmanager
+    def lent_to(self, part: Run) -> Iterator[None]:
+        """Within, `part` searches for this run, by a clock and limits of its own; Ctrl-C ends both."""
+        with part.patient_with_interrupts():
+            part.is_interrupted |= self.is_interrupted
+            yield
+        self.is_interrupted |= part.is_interrupted
+
     def stop_reason(self) -> str | None:
         """The status to end with if a limit has been reached, else None."""
         if self.loss <= self.lower_bound:

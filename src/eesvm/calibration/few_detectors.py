@@ -134,8 +134,6 @@ def total_weight(problem: CalibrationProblem) -> float:
 
 
 def trial_run(run: Run) -> Run:
-    """A short run, to see what a price is worth; Ctrl-C and the limits of `run` hold for it, too."""
+    """A short run, to see what a price is worth; the limits of `run` hold for it, too."""
     left = None if run.time_limit is None else max(0.0, run.time_limit - run.seconds)
-    trial = Run(None if left is None else _TRIAL_SHARE * left, min(_TRIAL_NODES, run.node_limit or _TRIAL_NODES))
-    trial.is_interrupted = run.is_interrupted
-    return trial
+    return Run(None if left is None else _TRIAL_SHARE * left, min(_TRIAL_NODES, run.node_limit or _TRIAL_NODES))

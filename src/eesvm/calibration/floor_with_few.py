@@ -56,8 +56,9 @@ def least_loss_with_few(
         def try_price(scale: float) -> None:
             nonlocal best
             trial = trial_run(run)
-            search(scale, trial)
-            best = _fitter(best, (trial.lower_bound, scale))
+            with run.lent_to(trial):
+                search(scale, trial)
+            best = _better_price(best, (trial.lower_bound, scale))
 
         for factor in _FACTORS:
             try_price(factor * problem.loss(thresholds))
@@ -76,16 +77,15 @@ def least_loss_with_few(
             is_proved = is_optimal(loss, run.lower_bound, priced.ranked.is_rounded)
             if is_proved or status != "optimal" or run.is_out_of_time():
                 break
-            # All is searched, and what was rounded stands between: prices fit for this loss round less.
+            # The search is complete, but rounding still leaves a gap; prices that fit this loss round less.
             if factor * loss in tried:
                 continue
             tried.add(factor * loss)
             again = _rest_of(run)
-            with again.patient_with_interrupts():
-                other = search(factor * loss, again)
-            run.is_interrupted |= again.is_interrupted
+            with run.lent_to(again):
+                other, other_priced, status = search(factor * loss, again)
             if again.lower_bound > run.lower_bound:
-                found, priced, status = other
+                found, priced = other, other_priced
             run.offset = 0.0
             n_nodes, n_limited = run.n_nodes + again.n_nodes, run.n_limited + again.n_limited
             run.record(problem.loss(thresholds), again.lower_bound, n_nodes, n_limited)
@@ -95,14 +95,14 @@ def least_loss_with_few(
 
 
 def _rest_of(run: Run) -> Run:
-    """What the limits of `run` leave for another search; where they leave nothing, it takes a step and ends."""
+    """What the limits of `run` leave for another search; if nothing is left, that search stops after one step."""
     seconds = None if run.time_limit is None else max(0.0, run.time_limit - run.seconds)
     nodes = None if run.node_limit is None else max(1, run.node_limit - run.n_limited)
     return Run(seconds, nodes, run.gap)
 
 
-def _fitter(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    """Of two bounds with their scales the higher; of about equal ones that of the smaller price, which rounds less."""
+def _better_price(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
+    """Of two (bound, scale) the higher bound; if they are about equal, the smaller price, which loses less to rounding."""
     (bound, scale), (other_bound, other_scale) = one, other
     if min(bound, other_bound) > 0 and abs(bound - other_bound) <= _ABOUT_EQUAL * max(bound, other_bound):
         return other if other_scale < scale else one
@@ -122,8 +122,8 @@ def _reach_floor(
     enough = spare_budget(problem, min_recall)
     goal = RecallGoal(max_loss=total_weight(problem))
     first = Run(run.time_limit, run.node_limit)
-    result = most_recall(problem, goal, first, start, random_state, n_jobs, max_detectors, enough)
-    run.is_interrupted |= first.is_interrupted
+    with run.lent_to(first):
+        result = most_recall(problem, goal, first, start, random_state, n_jobs, max_detectors, enough)
     if not problem.is_feasible(result.thresholds, min_recall):
         is_one = max_detectors == 1
         who, verb = ("single detector", "reaches") if is_one else (f"{max_detectors} detectors", "reach")

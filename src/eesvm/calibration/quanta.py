@@ -35,8 +35,8 @@ def rank_whole(
 ) -> _Ranked:
     """Rank a problem without other costs in whole quanta; returns also the problem with the weights that this means.
 
-    `besides` is what losses of the search may contain besides the weights, and `known` the loss of a solution where
-    simple ones may break other rules: the cap is above both.
+    `besides` is what losses of the search may contain besides the weights, and `known` the loss of a known solution,
+    needed where the simple one has too many detectors in use: the cap is above both.
     """
     whole, quantum, is_rounded = _rounded(problem, math.inf)
     cap = math.inf

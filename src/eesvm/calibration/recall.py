@@ -71,7 +71,9 @@ def _best_scale(
     most = float(goal.allowance(problem, is_proof=True).at(0))
     for factor in _FACTORS:
         priced = priced_problem(problem, None, max_detectors, factor * scale, n_jobs, most)
-        found = _search(problem, priced, goal, trial_run(run), start, random_state, n_jobs, enough)
+        trial = trial_run(run)
+        with run.lent_to(trial):
+            found = _search(problem, priced, goal, trial, start, random_state, n_jobs, enough)
         thresholds = levels_to_thresholds(problem, priced.ranked.delta, found.levels)
         if start is None or problem.recall(thresholds) > problem.recall(start) or not goal.permits(problem, start):
             start = thresholds

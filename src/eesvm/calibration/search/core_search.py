@@ -471,7 +471,10 @@ def _growth(took: list[tuple[int, float]], apart: float = 0.0) -> float | None:
 
 
 def _fastest(took: list[tuple[int, float]]) -> float | None:
-    """The greater of the growth to the last target and that to the one before it: it may rise again."""
+    """The greater of the growth to the last target and that to the one before it, since it may rise again.
+
+    None where the last target took no longer than one before it. The first growth of all says little and is left out.
+    """
     now = _growth(took, _APART)
     before = _growth(took[:-1], _APART) if len(took) > 3 else None
     return now if now is None or before is None else max(now, before)
