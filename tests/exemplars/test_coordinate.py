@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eesvm import ExemplarSVMs
-from eesvm.exemplars.solver import Objective, coordinate
+from eesvm.exemplars.solver import Objective, coordinate, visits
 from eesvm.exemplars.solver.coordinate import descend_coordinates, worthwhile_visits
 from helpers.reference_svm import liblinear, objective
 from helpers.solver_rows import make_share, rows_like_a_pca
@@ -33,6 +33,7 @@ def gaps(share, found, C, positive_weight, multiplier=1.0):
     assert (own <= np.float32(C * positive_weight)).all()
     added = own[:, None] * positives - duals @ rows
     np.testing.assert_allclose(found.weights, added, atol=1e-3 * np.abs(added).max())
+    np.testing.assert_allclose(found.dual_squares, (added**2).sum(axis=1), rtol=1e-4)
     lower = duals.sum(axis=1) + own - (added**2).sum(axis=1) / 2
     values = np.array(
         [
@@ -69,7 +70,7 @@ def test_any_bias_feature(multiplier):
 @pytest.mark.parametrize("many_want", [0, 1000])
 def test_who_visits_together_finds_what_everybody_finds_alone(many_want, monkeypatch):
     positives, negatives = rows_like_a_pca(6, 500, 40, seed=3)
-    monkeypatch.setattr(coordinate, "_MANY_WANT", many_want)
+    monkeypatch.setattr(visits, "_MANY_WANT", many_want)
     share = make_share(positives, negatives)
     found = descend(share, 0.01, 20.0)
     assert found.is_done.all()

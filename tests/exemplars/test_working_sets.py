@@ -163,3 +163,41 @@ def test_sets_are_for_as_many_supporting_negatives_as_columns():
     assert not is_small_enough(513, 750, is_squared=False)
     assert is_small_enough(513, 750, is_squared=True)  # other ways take longer than those of the hinge
     assert not is_small_enough(257, 375, is_squared=True)
+
+
+@pytest.mark.parametrize("way", ["visits", "sets"])
+def test_the_gap_that_is_stated_is_the_true_one(way, monkeypatch):
+    """Whichever way it was trained, an exemplar's gap is what plain numpy makes of its weights and duals."""
+    positives, negatives = rows_like_a_pca(6, 1500, 60)  # so few are not tried out before
+    C, stated = (1e-3, []) if way == "visits" else (0.3, [])
+    if way == "visits":
+        monkeypatch.setattr("eesvm.exemplars.solver.coordinate.worthwhile_visits", lambda *_: np.inf)
+        monkeypatch.setattr("eesvm.exemplars.solver.coordinate.is_for_newton", lambda *_: False)
+        monkeypatch.setattr(pool, "is_for_newton", lambda *_: False)
+    else:
+        monkeypatch.setattr(working_sets, "_LEAST_WIDTH", 0)
+        monkeypatch.setattr(working_sets, "_MOST_SUPPORT", 100.0)
+        monkeypatch.setattr(working_sets, "_HOPELESS", 100.0)
+        monkeypatch.setattr(working_sets, "_SLOTS", 12.0)
+    monkeypatch.setattr(pool, "descend_newton", lambda *_: pytest.fail("Newton steps over all rows"))
+    evidence = pool.Pool.evidence
+
+    def note(part, waiting, found):
+        primal, gap, violation = evidence(part, waiting, found)
+        for k, j in enumerate(waiting):
+            duals, own = part.duals[j].astype(np.float64), float(part.own[j])
+            rows = np.concatenate([negatives[part.indices], np.ones((len(part.indices), 1))], axis=1)
+            added = own * np.append(part.problem.positives[j], 1.0) - duals @ rows
+            w = part.weights[j].astype(np.float64)
+            value = objective(w[:-1], w[-1], part.problem.positives[j], negatives, C, 50.0)
+            stated.append((gap[k], (value - (duals.sum() + own - added @ added / 2)) / value, part.is_whole))
+        return primal, gap, violation
+
+    monkeypatch.setattr(pool.Pool, "evidence", note)
+    svms = ExemplarSVMs(C=C, positive_weight=50.0).fit(positives, negatives)
+    assert svms.converged_.all()
+    whole = [(gap, true) for gap, true, is_whole in stated if is_whole]
+    assert len(whole) == len(positives)
+    for gap, true in whole:
+        assert 0 < true <= 1e-3
+        assert gap == pytest.approx(true, rel=0.05, abs=1e-5)

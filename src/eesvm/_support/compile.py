@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+from llvmlite import ir
+from numba import njit, types
 from numba.core import event
-from numba.extending import register_jitable
+from numba.core.cgutils import voidptr_t
+from numba.extending import intrinsic, register_jitable
 
 
 class _CompileTime(event.Listener):
@@ -77,3 +79,21 @@ def inner(*bare: Any, counted: bool = True, **options: Any) -> Callable[[Callabl
 def _refuse_bare(name: str, bare: tuple[Any, ...]) -> None:
     if bare:
         raise TypeError(f"write @{name}() with its parentheses, and options by their names")
+
+
+def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Ask for a value of a contiguous array to come near the processor, where it is read faster later on."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        address = builder.bitcast(builder.gep(data, [arguments[1]]), voidptr_t)
+        number = ir.IntType(32)
+        shape = ir.FunctionType(ir.VoidType(), [voidptr_t, number, number, number])
+        ask = builder.module.declare_intrinsic("llvm.prefetch", (voidptr_t,), shape)
+        builder.call(ask, [address, number(0), number(2), number(1)])  # to read, near, data
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+prefetch: Any = intrinsic(_prefetch)  # prefetch(array, index), for kernels alone

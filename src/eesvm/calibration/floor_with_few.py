@@ -102,7 +102,7 @@ def _rest_of(run: Run) -> Run:
 
 
 def _better_price(one: tuple[float, float], other: tuple[float, float]) -> tuple[float, float]:
-    """Of two (bound, scale) the higher bound; if they are about equal, the smaller price, which loses less to rounding."""
+    """Of two (bound, scale) the higher bound; if about equal, the smaller price, which loses less to rounding."""
     (bound, scale), (other_bound, other_scale) = one, other
     if min(bound, other_bound) > 0 and abs(bound - other_bound) <= _ABOUT_EQUAL * max(bound, other_bound):
         return other if other_scale < scale else one

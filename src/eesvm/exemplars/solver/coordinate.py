@@ -13,9 +13,9 @@ where they have come to. A round is
     the rows that violate their condition, that are between their bounds, or that are near the margin: visited in
     random order, again and again, without those that rest at a bound and pull away from the margin (shrinking)
 
-A row is visited for all exemplars that want it before the next one is, so that it comes from memory once. The only
-positive is visited many times as often. Weights are added up from duals before each round, so that float32 errors do
-not add up.
+While many want a row it is visited for all of them before the next one is, so that it comes from memory once; when it
+is wanted by few, everybody goes on alone (`visits`). The only positive is visited many times as often. Weights are
+added up from duals before each round, so that float32 errors do not add up.
 """
 
 from __future__ import annotations
@@ -27,26 +27,24 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from eesvm._support.compile import inner, kernel
+from eesvm._support.compile import kernel
 from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.problem import F64, Objective
 from eesvm.exemplars.solver.row_products import scores_of, sums_of
-from eesvm.exemplars.solver.stretching import stretch
+from eesvm.exemplars.solver.stretching import Goal, enough_longer
+from eesvm.exemplars.solver.visits import are_many, dot, violation, visit_alone, visit_together
 
 _MAX_ROUNDS = 40
 _FIRST_VISITS = 3.0  # times the rows, in a first round; twice as many in each further one
 _NEAR = 2.0  # times the worst violation: so near to its margin a row is visited
-SURPLUS = 2.0  # times smaller than `tol` is the duality gap that is aimed at: the last visits are not cheap
-_POSITIVE = 16  # visits to the positive in an epoch
-_ENOUGH = 0.8  # of the accuracy: violations in an epoch up to which it is the last
+_SURPLUS = 2.8  # times smaller than `tol` is the duality gap that is aimed at: the last visits are not cheap
+_SMALL, _FINER = 1.2, (0.25, 0.9)  # times the accuracy are small violations; what it is multiplied by then
 _WORTH_STRETCHING = 100.0  # times `tol` is a duality gap that longer weights may close: visits cost more
 _FINEST = 16.0  # times smaller than `tol` are violations that are aimed at, at least: float32 has no more
-_MANY_WANT = 3  # exemplars, on average, that make it worth while to visit rows together
 _REFINEMENTS, _RIDGE = 3, 1e-6  # of Newton's step at the end
 _MAX_LEAVING, _LEAVING = 5, 0.05  # times that duals go to their bounds in it, and how many of them at a time
 _SPARSE, _BLOCK_ROWS = 0.08, 2048  # share of positive duals below which weights are added up one by one
-_REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order
 _MOST_TOGETHER = 64  # exemplars: bits of a number
 _LIMIT, _LIMIT_WIDTH = 10.0, 128  # visits to a row that are worth while in so many columns; they grow by the square
 _FEW_COLUMNS, _LEAST_LIMIT = 320, 2.5  # columns up to which only exemplars are visited that hardly move
@@ -79,7 +77,12 @@ def worthwhile_visits(width: int, n_free: int) -> float:
 
 def is_for_newton(width: int, n_free: int) -> bool:
     """Whether Newton steps are faster even where visits end."""
-    return n_free > _DENSE * width and width <= _DENSE_WIDTH
+    return n_free > _DENSE * width and may_be_for_newton(width)
+
+
+def may_be_for_newton(width: int) -> bool:
+    """Whether that depends on how many duals are between their bounds."""
+    return width <= _DENSE_WIDTH
 
 
 def descend_coordinates(
@@ -98,8 +101,8 @@ def descend_coordinates(
         np.zeros(n),
         np.full(n, 4 * tol),
     )
-    lengths, targets = squares + multiplier**2, np.ascontiguousarray(share.targets.T)
-    accuracy, goal, active = np.full(n, tol), tol / SURPLUS, np.arange(n)
+    lengths, goal, active = squares + multiplier**2, tol / _SURPLUS, np.arange(n)
+    accuracy, share_of_gap = np.full(n, tol), np.ones(n)
     budget = first_visits = _FIRST_VISITS if width > _FEW_COLUMNS else 1.0  # where visits pay at all, they are few
     for round_ in range(_MAX_ROUNDS):
         found.weights[active] = weights = _weights(share, active, multiplier)
@@ -110,6 +113,7 @@ def descend_coordinates(
             own = share.positives[j], share.own[j], share.own_targets[j], weights[k]
             facts = _look(slopes[k], share.duals[j], own, costs)
             found.violations[j], found.dual_squares[j] = facts[0], facts[3]
+            share_of_gap[j] = goal * facts[2] / max(facts[1], np.finfo(np.float64).tiny)
             found.is_done[j] = facts[0] <= tol and facts[1] <= goal * facts[2]
             if not found.is_done[j]:
                 found.is_done[j] = _stretch(share, j, slopes[k], facts, found, costs, tol)
@@ -126,20 +130,14 @@ def descend_coordinates(
         is_fine = accuracy > tol / _FINEST
         left = np.minimum(np.where(is_fine, budget, first_visits), limits - found.visits)
         left[np.setdiff1d(np.arange(n), active[~is_solved])] = 0
-        duals, moving, visits = np.ascontiguousarray(share.duals.T), found.weights.copy(), np.zeros(n, dtype=np.int64)
-        most = (left * n_rows).astype(np.int64)
-        for some in _companies(wants, active[~is_solved]):
-            now = np.zeros(n, dtype=np.int64)
-            now[some] = most[some]
-            _visit(
-                share.rows, lengths, targets, duals, wants,
-                (share.positives, share.own, share.own_targets, moving),
-                (*costs, multiplier), accuracy.astype(np.float32), now, visits, round_,
-            )  # fmt: skip
-        share.duals[active[~is_solved]] = duals.T[active[~is_solved]]
+        most, limits = (left * n_rows).astype(np.int64), accuracy.astype(np.float32)
+        visits = _visit_all(
+            share, active[~is_solved], found.weights, wants, lengths, (*costs, multiplier), limits, most, round_
+        )
         found.visits[active] += visits[active] / n_rows
-        is_small = found.violations <= 2 * accuracy  # such violations have added up to a gap that is not
-        accuracy[is_small] = np.maximum(accuracy[is_small] / 4, tol / _FINEST)
+        is_small = found.violations <= _SMALL * accuracy  # such violations have added up to a gap that is not
+        finer = np.clip(share_of_gap[is_small], *_FINER)  # gaps fall as violations do
+        accuracy[is_small] = np.maximum(accuracy[is_small] * finer, tol / _FINEST)
         budget *= 2
     return found
 
@@ -148,16 +146,17 @@ def _stretch(
     share: Share, j: Any, slopes: F32, facts: tuple[float, ...], found: Descended, costs: tuple[Any, Any], tol: float
 ) -> bool:
     """Whether exemplar j is done if its weights become a little longer; they do then."""
-    violation, gap, primal, square, own_slope = facts
-    if not (violation <= tol and gap <= _WORTH_STRETCHING * tol * primal):
+    violated, gap, primal, square, own_slope = facts
+    if not (violated <= tol and gap <= _WORTH_STRETCHING * tol * primal):
         return False
     own = float(own_slope), float(share.own_targets[j]), float(share.own[j]), float(costs[1])
-    e, saved, worst = stretch(slopes, share.targets[j], share.duals[j], costs[0], own, square, tol)
-    if gap - saved <= tol / SURPLUS * (primal - saved) and worst <= tol:
-        found.weights[j] *= np.float32(1 + e)
-        found.violations[j] = worst
-        return True
-    return False
+    goal = Goal(gap, primal, tol / _SURPLUS, tol)
+    longer = enough_longer(slopes, share.targets[j], share.duals[j], costs[0], own, square, goal)
+    if longer is None:
+        return False
+    e, found.violations[j] = longer
+    found.weights[j] *= np.float32(1 + e)
+    return True
 
 
 def _solve_free(
@@ -216,10 +215,32 @@ def _solve(products: F64, rows: F32, targets: F64, values: F64, weights: F64) ->
     return bool(np.isfinite(values).all())
 
 
-def _companies(wants: NDArray[np.uint64], active: NDArray[np.intp]) -> list[NDArray[np.intp]]:
-    """Who visits rows together: all, where a row is wanted by many, else everybody alone, whose rows are few."""
-    n_wanted, n_pairs = np.count_nonzero(wants), int(np.bitwise_count(wants).sum())
-    return [active] if n_pairs > _MANY_WANT * n_wanted else [active[k : k + 1] for k in range(len(active))]
+def _visit_all(
+    share: Share,
+    chosen: NDArray[np.intp],
+    weights: F32,
+    wants: NDArray[np.uint64],
+    lengths: F32,
+    costs: tuple[np.float32, ...],
+    accuracy: F32,
+    most: NDArray[np.int64],
+    seed: int,
+) -> NDArray[np.int64]:
+    """Visit the rows that the chosen exemplars want, `most` times at most; how often that was. In place: duals."""
+    visits, moving, goes_on = np.zeros(len(share.own), dtype=np.int64), weights.copy(), most > 0
+    if are_many(int(np.bitwise_count(wants).sum()), np.count_nonzero(wants)):
+        duals, own_rows = np.ascontiguousarray(share.duals.T), (share.positives, share.own, share.own_targets, moving)
+        targets, limits = np.ascontiguousarray(share.targets.T), (accuracy, most, visits, goes_on)
+        visit_together(share.rows, lengths, targets, duals, wants, own_rows, costs, limits, seed)
+        share.duals[chosen] = duals.T[chosen]
+    for j in chosen[goes_on[chosen]]:
+        rows = np.flatnonzero(wants & (np.uint64(1) << np.uint64(j)))
+        own_row, left = (share.positives[j], share.own[j], share.own_targets[j], moving[j]), most[j] - visits[j]
+        share.own[j], n_visits = visit_alone(
+            share.rows, lengths, share.targets[j], share.duals[j], rows, own_row, costs, accuracy[j], left, seed
+        )
+        visits[j] += n_visits
+    return visits
 
 
 def _weights(share: Share, active: NDArray[np.intp], multiplier: np.float32) -> F32:
@@ -251,16 +272,16 @@ def _look(slopes, duals, own_row, costs):  # type: ignore[no-untyped-def]
     positive, own, own_target, weights = own_row
     cap, own_cap = costs
     zero, n = np.float32(0), len(duals)
-    own_slope = own_target - _dot(weights, positive)
+    own_slope = own_target - dot(weights, positive)
     worst, gap, loss = zero, 0.0, 0.0
     for i in range(n):
         s, v = slopes[i], duals[i]
-        worst = max(worst, _violation(s, v, cap))
+        worst = max(worst, violation(s, v, cap))
         loss += max(s, zero)
         if v > zero:
             gap -= v * s
     own_short = max(own_slope, zero)
-    worst = max(worst, _violation(own_slope, own, own_cap))
+    worst = max(worst, violation(own_slope, own, own_cap))
     loss = cap * loss + own_cap * own_short
     gap += loss - own * own_slope
     square = 0.0
@@ -275,97 +296,5 @@ def _want(slopes, duals, worst, limits, number, wants):  # type: ignore[no-untyp
     cap, accuracy = limits
     near, bit = np.float32(_NEAR) * max(worst, np.float32(accuracy)), np.uint64(1) << number
     for i in range(len(duals)):
-        if abs(slopes[i]) <= near or _violation(slopes[i], duals[i], cap) > np.float32(0):
+        if abs(slopes[i]) <= near or violation(slopes[i], duals[i], cap) > np.float32(0):
             wants[i] |= bit
-
-
-@kernel()
-def _visit(  # type: ignore[no-untyped-def]
-    rows, squares, targets, duals, wants, own_rows, costs, accuracy, max_visits, visits, seed
-):
-    """Epochs over the rows that somebody wants, until nobody violates a condition by its `accuracy`, or all visits are
-    used up. In place: duals (P, n), duals of positives, weights, visits, `wants`."""
-    positives, own, own_targets, weights = own_rows
-    cap, own_cap, multiplier = costs
-    zero, width, n, tiny = np.float32(0), rows.shape[1], duals.shape[1], np.float32(1e-30)
-    worst, resting = np.zeros(n, np.float32), np.full(n, np.inf, np.float32)
-    goes_on, bits = max_visits > 0, np.uint64(0)
-    for j in range(n):
-        if goes_on[j]:
-            bits |= np.uint64(1) << np.uint64(j)
-    active = np.flatnonzero(wants & bits)
-    n_active, state = len(active), np.uint64(seed + 1)
-    while n_active > 0 and goes_on.any():
-        for i in range(n_active - 1, 0, -1):
-            state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
-            k = np.int64((state >> np.uint64(33)) % np.uint64(i + 1))
-            active[i], active[k] = active[k], active[i]
-        bits = np.uint64(0)
-        for j in range(n):
-            if goes_on[j]:
-                bits |= np.uint64(1) << np.uint64(j)
-        worst[:] = 0
-        every, next_own, at = max(1, n_active // _POSITIVE), 0, 0
-        while at < n_active:
-            if at >= next_own:
-                next_own = at + every
-                for j in range(n):
-                    if goes_on[j]:
-                        slope = own_targets[j] - _dot(weights[j], positives[j])
-                        worst[j] = max(worst[j], _violation(slope, own[j], own_cap))
-                        moved = min(max(own[j] + slope / max(_dot(positives[j], positives[j]), tiny), zero), own_cap)
-                        if moved != own[j]:
-                            _add(weights[j], moved - own[j], positives[j])
-                            own[j] = moved
-            i = active[at]
-            if wants[i] & bits == 0:
-                n_active -= 1
-                active[at], active[n_active] = active[n_active], active[at]
-                continue
-            row = rows[i]
-            for j in range(n):
-                bit = np.uint64(1) << np.uint64(j)
-                if not wants[i] & bits & bit:
-                    continue
-                v, own_weights = duals[i, j], weights[j]
-                s = targets[i, j] + _dot(own_weights, row) + own_weights[width] * multiplier
-                visits[j] += 1
-                off = _violation(s, v, cap)
-                if off == zero:
-                    if (v <= zero or v >= cap) and abs(s) > resting[j]:
-                        wants[i] &= ~bit
-                    continue
-                worst[j] = max(worst[j], off)
-                moved = min(max(v + s / max(squares[i], tiny), zero), cap)
-                change = moved - v
-                if change != zero:
-                    duals[i, j] = moved
-                    _add(own_weights, -change, row)
-                    own_weights[width] -= change * multiplier
-            at += 1
-        for j in range(n):
-            resting[j] = worst[j]
-            visits[j] += goes_on[j]  # an epoch without rows is a visit, too
-            goes_on[j] &= worst[j] > np.float32(_ENOUGH) * accuracy[j] and visits[j] < max_visits[j]
-
-
-@inner()
-def _violation(slope, dual, cap):  # type: ignore[no-untyped-def]
-    """How much a dual variable wants to move where it still can."""
-    if dual <= 0:
-        return max(slope, np.float32(0))
-    return max(-slope, np.float32(0)) if dual >= cap else abs(slope)
-
-
-@inner(fastmath=_REASSOCIATE)
-def _dot(a, b):  # type: ignore[no-untyped-def]
-    total = np.float32(0)
-    for k in range(len(b)):
-        total += a[k] * b[k]
-    return total
-
-
-@inner(fastmath=_REASSOCIATE)
-def _add(weights, factor, row):  # type: ignore[no-untyped-def]
-    for k in range(len(row)):
-        weights[k] += factor * row[k]

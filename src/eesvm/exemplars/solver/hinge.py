@@ -27,6 +27,7 @@ from eesvm._support.compile import inner, kernel
 from eesvm._support.sorting import stable_order
 from eesvm.exemplars.rows import F32
 from eesvm.exemplars.solver.problem import F64, Objective
+from eesvm.exemplars.solver.visits import violation
 
 _NEAR = 0.02  # of the margin: so near to it a row takes part in a descent
 _PART = 256  # rows of a part, or twice the free variables where these are many
@@ -92,12 +93,12 @@ def _descend_one(  # type: ignore[no-untyped-def]
 
     Returns the violation before, the dual of the positive, and whether everything was optimal.
     """
-    violation, gap, dual = _look(slopes, targets, duals, cap)
-    violation = max(violation, _violation(own_slope, own, own_cap))
+    worst, gap, dual = _look(slopes, targets, duals, cap)
+    worst = max(worst, violation(own_slope, own, own_cap))
     gap += own_cap * max(own_slope, 0.0) - own * own_slope
     dual += own * (own_target + own_slope) / 2
-    if violation <= tol and gap <= tol * max(dual, 0.0):
-        return violation, own, True
+    if worst <= tol and gap <= tol * max(dual, 0.0):
+        return worst, own, True
     part = _choose_part(slopes, duals, cap)
     n = len(part)
     signed = np.empty((n + 1, rows.shape[1]), np.float32)
@@ -111,7 +112,7 @@ def _descend_one(  # type: ignore[no-untyped-def]
     _descend(np.dot(signed, signed.T), part_slopes, values, caps, dual, np.float32(tol / 2))
     for a in range(n):
         duals[part[a]] = values[a]
-    return violation, values[n], False
+    return worst, values[n], False
 
 
 @inner()
@@ -181,13 +182,13 @@ def _coordinate_descent(gram, slopes, values, caps, dual, tol):  # type: ignore[
     for _ in range(_EPOCHS):
         worst, gap = zero, 0.0
         for i in range(n):
-            worst = max(worst, _violation(slopes[i], values[i], caps[i]))
+            worst = max(worst, violation(slopes[i], values[i], caps[i]))
             gap += caps[i] * max(slopes[i], 0.0) - values[i] * slopes[i]
         if worst <= tol and gap <= tol * max(dual, 0.0):
             return dual, True
         idle = min(np.float32(0.1) * worst, np.float32(0.5) * tol)  # too little to bother
         for i in range(n):
-            if _violation(slopes[i], values[i], caps[i]) > idle:
+            if violation(slopes[i], values[i], caps[i]) > idle:
                 moved = min(max(values[i] + slopes[i] / max(gram[i, i], tiny), zero), caps[i])
                 dual += _move(gram, slopes, values, i, moved)
     return dual, False
@@ -210,18 +211,10 @@ def _look(slopes, targets, duals, cap):  # type: ignore[no-untyped-def]
     """(largest violation, duality gap, dual) of one exemplar's negatives."""
     worst, gap, twice_dual = 0.0, 0.0, 0.0
     for i in range(len(duals)):
-        worst = max(worst, _violation(slopes[i], duals[i], cap))
+        worst = max(worst, violation(slopes[i], duals[i], cap))
         if duals[i] > 0:
             gap += cap * max(slopes[i], 0.0) - duals[i] * slopes[i]
             twice_dual += duals[i] * (targets[i] + slopes[i])
         elif slopes[i] > 0:
             gap += cap * slopes[i]
     return worst, gap, twice_dual / 2
-
-
-@inner()
-def _violation(slope, dual, cap):  # type: ignore[no-untyped-def]
-    """How much a dual variable wants to move where it still can."""
-    if dual <= 0:
-        return max(slope, np.float32(0))
-    return max(-slope, np.float32(0)) if dual >= cap else abs(slope)

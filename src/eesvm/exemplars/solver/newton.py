@@ -46,12 +46,13 @@ from eesvm.exemplars.solver.newton_matrices import (
 from eesvm.exemplars.solver.newton_sums import Moved, RunningSums, rows_times
 from eesvm.exemplars.solver.problem import F64, Objective
 from eesvm.exemplars.solver.row_products import scores_of
-from eesvm.exemplars.solver.stretching import WORTH_STRETCHING, stretch
+from eesvm.exemplars.solver.stretching import Goal, enough_longer
 
 MAX_WIDTH = 1536  # columns of rows up to which matrices of that size are worth their time
 _BETWEEN = 1.6  # times the dimensions: rows between their bounds, at most, when the last steps begin
 NEAR_WIDTH = 320  # columns up to which they were faster than steps over all rows, with the hinge
 _WHOLE_STEP = 0.5  # of a Newton step, after which the last steps may begin
+_WORTH_STRETCHING = 5.0  # times the tolerance is a gap that longer weights may close
 _SETTLED = 0.5  # of the margin: so far off slopes may be that move a dual
 _BACK = 16.0  # times less stiff last steps begin again, when rows far away have come near
 _MAX_FINISHES = 8  # times that they begin
@@ -259,18 +260,18 @@ class _Descent:
         leaves = is_done | is_near | (error <= self.tol / 8)
         is_done |= leaves & (violation <= self.tol) & is_stuck
         self.stretches[active] = 0.0
-        for k in np.flatnonzero(~is_done & (violation <= self.tol) & (gap <= WORTH_STRETCHING * self.tol * primal)):
-            e, saved, worst = self._stretched(active[k], int(k), point)
-            if gap[k] - saved <= self.tol / SURPLUS * (primal[k] - saved) and worst <= self.tol:
-                self.stretches[active[k]], violation[k], is_done[k], leaves[k] = e, worst, True, True
+        for k in np.flatnonzero(~is_done & (violation <= self.tol) & (gap <= _WORTH_STRETCHING * self.tol * primal)):
+            longer = self._longer(active[k], int(k), point, Goal(gap[k], primal[k], self.tol / SURPLUS, self.tol))
+            if longer is not None:
+                self.stretches[active[k]], violation[k] = longer
+                is_done[k] = leaves[k] = True
         return _Verdict(is_done, leaves, violation, off, gap / primal)
 
-    def _stretched(self, j: Any, k: int, point: _Point) -> tuple[float, float, float]:
-        """By how much the weights of exemplar j are better longer, what that saves, and the violation then."""
+    def _longer(self, j: Any, k: int, point: _Point, goal: Goal) -> tuple[float, float] | None:
+        """How much longer the weights of exemplar j should be, and the violation then; None where that is no help."""
         own = float(point.own_slopes[k]), float(self.own_targets[j]), float(point.own[k]), self.own_cap
         square = float(self.weights[j] @ self.weights[j])
-        found = stretch(self.slopes[j], self.share.targets[j], point.duals[k], self.cap, own, square, self.tol)
-        return found[0], found[1], found[2]
+        return enough_longer(self.slopes[j], self.share.targets[j], point.duals[k], self.cap, own, square, goal)
 
     def _leave(self, active: NDArray[np.intp], point: _Point, verdict: _Verdict, is_last: bool) -> NDArray[np.bool_]:
         """Note who ends the stage, and how."""

@@ -39,6 +39,7 @@ _NEWTON_ARRAYS = 9  # of (batch, pool) that Newton steps hold
 _NEWTON_MATRICES = 5  # of the size of a Newton equation that they hold, in float64
 _NEWTON_BATCH, _LEAST_NEWTON_BATCH = 32, 4  # exemplars whose Newton steps are taken together
 _PLANNED_THREADS = 4  # at least, so that batches are the same for fewer
+_VISITS = 1.4  # times the tolerance of other descents is that of visits: their slopes are computed from scratch
 _SET_ARRAYS = 4  # of (batch, pool) that working sets hold
 _SETS_TOGETHER, _LEAST_SETS = 8, 4  # exemplars that look at all rows together while their working sets grow
 
@@ -358,7 +359,8 @@ class Pool:
         """Coordinate descent over all negatives: who is done before Newton steps would have been."""
         width = self.positives.shape[1] - 1  # rows may have the column of the bias
         share = self._share(chosen, np.ascontiguousarray(self.rows[:, :width]))
-        found = descend_coordinates(share, self.problem.squares[self.indices], self.problem.objective, tol)
+        squares, objective = self.problem.squares[self.indices], self.problem.objective
+        found = descend_coordinates(share, squares, objective, _VISITS * tol)
         self.duals[chosen], self.own[chosen], self.residual[chosen] = share.duals, share.own, found.violations
         self.weights[chosen], self.dual_squares[chosen] = found.weights, found.dual_squares
         return found.is_done

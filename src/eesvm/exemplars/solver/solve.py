@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from eesvm._support.threads import Workers
 from eesvm._support.validation import InputError
 from eesvm.exemplars.rows import ArrayRows
+from eesvm.exemplars.solver.coordinate import may_be_for_newton
 from eesvm.exemplars.solver.newton import MAX_WIDTH
 from eesvm.exemplars.solver.pool import Pool, Start, Trained
 from eesvm.exemplars.solver.problem import Budget, Margins, Solution, TrainingProblem
@@ -258,7 +259,7 @@ def _ask_one(problem: TrainingProblem, tol: float, budget: Budget, workers: Work
     if pool.visits_rows and not is_for_newton and pool.can_hold_everything(1):
         pool.hold_everything(None)
         if pool.visit_rows(np.arange(1), loose).all() and not pool.is_for_newton(0):
-            is_sure = problem.has_alike_exemplars
+            is_sure = problem.has_alike_exemplars or not may_be_for_newton(pool.positives.shape[1] - 1)
             return _Advice(takes_newton_steps=True, visits_rows=True, start=pool.as_start(), is_sure_of_visits=is_sure)
     sample = _sampled(mean, budget)
     pool = Pool(sample, np.arange(1), budget, workers.n)

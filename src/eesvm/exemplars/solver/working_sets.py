@@ -25,19 +25,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import lapack
 
-from eesvm._support.compile import inner, kernel
+from eesvm._support.compile import kernel
 from eesvm.exemplars.rows import F32
-from eesvm.exemplars.solver.coordinate import SURPLUS
 from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.problem import F64, Objective
 from eesvm.exemplars.solver.row_products import scores_of
-from eesvm.exemplars.solver.stretching import stretch
+from eesvm.exemplars.solver.stretching import Goal, enough_longer
+from eesvm.exemplars.solver.visits import POSITIVE, REASSOCIATE, STRIDE, dot, shuffle
 
 # Where sets were faster than other ways: columns, and rows with duals as a multiple of these.
 _LEAST_WIDTH, _MOST_SUPPORT = 192, 1.25
 _WIDE, _MOST_SUPPORT_SQUARED = 384, 1.6  # of the squared hinge, from so many columns on
 _HOPELESS = 1.6  # times the columns: rows with duals on the way from which on there will be too many in the end
 _SLOTS = 1.8  # times the columns: rows that a set holds
+_SURPLUS = 2.0  # times smaller than `tol` is the duality gap that is aimed at
 _LEAST_JOINING = 64  # rows that may join in a round, at least
 _FIRST_ACCURACY, _LOOSE = 0.3, 0.15  # of the margin, in a first round; of the worst violation outside in others
 _EPOCHS = 120  # of coordinate descent before a Newton step
@@ -49,9 +50,7 @@ _LEAVING, _MAX_LEAVING = 0.1, 5  # share of them that may leave in it, and how o
 # margin. Float32 has no more.
 _FINER, _FINEST = 64.0, 1e-5
 _RIDGE = 1e-6  # relative, so that equal rows can be solved for
-_POSITIVE = 16  # visits to the positive in an epoch
 _LINE = 64  # bytes that come from memory together
-_REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order
 
 
 @dataclass(frozen=True)
@@ -222,7 +221,7 @@ class _Set:
         self.residual = max(self.residual, float(inside.max(initial=0.0, where=is_resting)))
         self.violation = max(worst, self.residual)
         is_finest = self.finest <= min(self.tol / _FINER, _FINEST)
-        if self.violation <= self.tol and (gap <= self.tol / SURPLUS * primal or self._stretch(slopes, gap, primal)):
+        if self.violation <= self.tol and (gap <= self.tol / _SURPLUS * primal or self._stretch(slopes, gap, primal)):
             self.is_done = True
             return False
         n_joined = self._join(outside, slopes)
@@ -242,18 +241,19 @@ class _Set:
 
     def _stretch(self, slopes: F32, gap: float, primal: float) -> bool:
         """Whether the duality gap is small enough for weights that are a little longer; they will be then."""
-        o, n, square = self.objective, self.n, float(self.weights @ self.weights)
+        o, n = self.objective, self.n
         if o.is_squared:
             return False
         duals, targets = np.zeros_like(slopes), self.share.targets[self.j]
         duals[self.indices[1:n]] = self.values[1:n]
         target = float(self.targets[0])
         own = target - float(self.weights @ self.rows[0]), target, float(self.values[0]), float(self.caps[0])
-        e, saved, violation = stretch(slopes, targets, duals, np.float32(o.negative_cost), own, square, self.tol)
-        if gap - saved <= self.tol / SURPLUS * (primal - saved) and violation <= self.tol:
-            self.longer, self.violation = e, violation
-            return True
-        return False
+        square, goal = float(self.weights @ self.weights), Goal(gap, primal, self.tol / _SURPLUS, self.tol)
+        longer = enough_longer(slopes, targets, duals, np.float32(o.negative_cost), own, square, goal)
+        if longer is None:
+            return False
+        self.longer, self.violation = longer
+        return True
 
     def hand_over(self) -> None:
         """Write the duals where others look for them."""
@@ -380,7 +380,7 @@ class _Set:
         return False
 
 
-@kernel(fastmath=_REASSOCIATE)
+@kernel(fastmath=REASSOCIATE)
 def _visit(  # type: ignore[no-untyped-def]
     rows, squares, targets, ridges, caps, values, weights, n_epochs, tol, seed
 ):
@@ -392,10 +392,10 @@ def _visit(  # type: ignore[no-untyped-def]
     order, n_active, state = np.arange(n), n, np.uint64(seed + 1)
     worst, resting = zero, np.float32(np.inf)
     for _ in range(n_epochs):
-        state = _shuffle(order, n_active, state)
-        every = max(1, n_active // _POSITIVE)
+        state = shuffle(order, n_active, state)
+        every = max(1, n_active // POSITIVE)
         worst, at, next_own, i, goes_on = zero, 0, every, 0, n_active > 0
-        total = _score_of(rows[0], weights)
+        total = dot(weights, rows[0])
         while goes_on:
             v, change = values[i], zero
             s = targets[i] - total - ridges[i] * v
@@ -406,7 +406,7 @@ def _visit(  # type: ignore[no-untyped-def]
                     order[at], order[n_active] = order[n_active], order[at]
             else:
                 worst = max(worst, abs(s))
-                moved = min(max(v + s / (squares[i] + ridges[i]), zero), caps[i])
+                moved = min(max(v + STRIDE * s / (squares[i] + ridges[i]), zero), caps[i])
                 change = moved - v
                 values[i] = moved
             row, goes_on = rows[i], at < n_active
@@ -422,19 +422,11 @@ def _visit(  # type: ignore[no-untyped-def]
                     weights[k] += change * row[k]
                     total += weights[k] * following[k]
             elif goes_on:
-                total = _score_of(following, weights)
+                total = dot(weights, following)
         resting = worst
         if worst <= tol:
             break
     return worst
-
-
-@inner(fastmath=_REASSOCIATE)
-def _score_of(row, weights):  # type: ignore[no-untyped-def]
-    total = np.float32(0)
-    for k in range(len(row)):
-        total += weights[k] * row[k]
-    return total
 
 
 @kernel()
@@ -448,7 +440,7 @@ def _sum_of(rows, chosen, values):  # type: ignore[no-untyped-def]
     return out
 
 
-@kernel(fastmath=_REASSOCIATE)
+@kernel(fastmath=REASSOCIATE)
 def _scores_of(rows, chosen, weights):  # type: ignore[no-untyped-def]
     """rows[chosen] @ weights."""
     out = np.empty(len(chosen), dtype=rows.dtype)
@@ -458,16 +450,6 @@ def _scores_of(rows, chosen, weights):  # type: ignore[no-untyped-def]
             total += row[k] * weights[k]
         out[i] = total
     return out
-
-
-@inner()
-def _shuffle(order, n, state):  # type: ignore[no-untyped-def]
-    """The first n in random order, in place; returns the next state."""
-    for i in range(n - 1, 0, -1):
-        state = state * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
-        k = np.int64((state >> np.uint64(33)) % np.uint64(i + 1))
-        order[i], order[k] = order[k], order[i]
-    return state
 
 
 @kernel()
