@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from eesvm import InputError
 from eesvm._support.threads import workers
 from eesvm.exemplars.rows import ArrayRows
-from eesvm.exemplars.solver import Budget, Margins, Objective, TrainingProblem, solve_together
+from eesvm.exemplars.solver import Budget, Margins, Objective, TrainingProblem, solve_together, squared_hinge
 from eesvm.exemplars.solver import hinge as hinge_module
 from eesvm.exemplars.solver.pool import Pool
 from eesvm.exemplars.solver.scan import Look, scan
@@ -220,3 +220,17 @@ def test_the_preconditioner_is_the_inverse_of_the_mean_hessian():
     rows, shares = random.standard_normal((20, 5)).astype(np.float32), random.random(20).astype(np.float32)
     hessian = np.eye(5) + 2 * 0.3 * (rows * shares[:, None]).T @ rows
     np.testing.assert_allclose(mean_hessian_inverse(rows, shares, 0.3) @ hessian, np.eye(5), atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(400, 60), (30, 60)])
+@pytest.mark.parametrize("length", [1.0, 500.0, 1e10])
+def test_newton_equations_are_solved_well_enough_for_a_direction(shape, length):
+    """Rows of few directions; beside long ones float32 loses the identity, and float64 has to do."""
+    random = np.random.default_rng(0)
+    rows = random.standard_normal((shape[0], 10)) @ random.standard_normal((10, shape[1]))
+    rows = (rows * np.sqrt(length / (10 * shape[1]))).astype(np.float32)
+    target = random.standard_normal(shape[1]).astype(np.float32)
+    expected = np.linalg.solve(np.eye(shape[1]) + rows.T.astype(np.float64) @ rows, target)
+    found = squared_hinge._solve(rows, target)
+    assert found.dtype == np.float32
+    assert np.linalg.norm(found - expected) <= 1e-2 * np.linalg.norm(expected)

@@ -147,12 +147,15 @@ def _solve(rows: Floats, target: Floats) -> Floats:
     if len(rows) == 0:
         return target
     is_wide = rows.shape[0] < rows.shape[1]
-    products = (rows @ rows.T if is_wide else rows.T @ rows).astype(np.float64)
+    products = rows @ rows.T if is_wide else rows.T @ rows
     products[np.diag_indices(len(products))] += 1
-    factors = linalg.cho_factor(products, overwrite_a=True)
-    if is_wide:
-        return target - linalg.cho_solve(factors, (rows @ target).astype(np.float64)).astype(rows.dtype) @ rows
-    return linalg.cho_solve(factors, target.astype(np.float64)).astype(rows.dtype)
+    try:
+        factors = linalg.cho_factor(products.T, overwrite_a=True, check_finite=False)
+    except linalg.LinAlgError:  # beside such long rows float32 loses the 1
+        return _solve(rows.astype(np.float64), target.astype(np.float64)).astype(rows.dtype)
+    known = rows @ target if is_wide else target
+    solved = linalg.cho_solve(factors, known, overwrite_b=is_wide, check_finite=False)
+    return np.asarray(target - solved @ rows if is_wide else solved)
 
 
 def _conjugate_direction(
