@@ -94,6 +94,7 @@ class Runs:
         self.file, self.packages, self.root = file, packages, root
         self.n_read = 0
         self._known: dict[str, Outcome] = {}
+        self._writing = threading.Lock()  # runs of several threads end in one file
         if file is not None and file.exists():
             for line in file.read_text().splitlines():
                 record = json.loads(line)
@@ -113,7 +114,7 @@ class Runs:
             }
             self._known[task.key] = outcome
             if self.file is not None and not outcome["status"].startswith("failed"):
-                with self.file.open("a") as handle:
+                with self._writing, self.file.open("a") as handle:
                     handle.write(json.dumps({"key": task.key, "outcome": outcome}) + "\n")
         return outcome
 
@@ -134,7 +135,8 @@ class Runs:
             tempfile.TemporaryFile("w+") as errors,
             subprocess.Popen(command, text=True, env=environment, stdout=subprocess.PIPE, stderr=errors) as child,
         ):
-            timer = threading.Timer(3 * task.longest + 1200, child.kill)
+            is_late = threading.Event()
+            timer = threading.Timer(3 * task.longest + 1200, lambda: (is_late.set(), child.kill()))
             timer.start()
             try:
                 for line in child.stdout or ():
@@ -150,7 +152,9 @@ class Runs:
             if "status" not in outcome:
                 errors.seek(0)
                 lines = errors.read().strip().splitlines() or [f"the process ended with {child.wait()}"]
-                outcome["status"] = f"failed: {lines[-1][:100]}"
+                outcome["status"] = (
+                    f"failed: {'it did not end long after its limit' if is_late.is_set() else lines[-1][:100]}"
+                )
         return outcome
 
 

@@ -49,7 +49,7 @@ _CORE_CATCHES_UP = 0.25  # of the seconds left: if it needs no more to prove wha
 _CORE_TRIAL = 0.05  # of the seconds left: so long it has its time as if ahead until its pace is known
 _CORE_BETWEEN_BOXES = 0.5  # the most of it, where boxes are counted
 _CORE_PACE = 2.0  # numbers that ascents look at in the time in which the core looks at a word: a clock without a limit
-_CORE_WALKS = 0.1, 0.3  # of the core's time, for walkers: where they have long found nothing, and where they may yet
+_CORE_WALKS_LEAST, _CORE_WALKS_MOST = 0.1, 0.3  # of the core's time: walkers have long found nothing, or may yet
 _CORE_WORDS = 200.0  # of the core, for each number of a table: so often they move where there is no clock
 _LONG = 2.0  # times the seconds of walking until the last better solution: then none has been found for long
 _INEXACT = 1e-10  # of the loss: what is not worth looking for where weights are rounded
@@ -375,7 +375,7 @@ class ExactSearch:
             self.walk_at = core.work + _CORE_WORDS * self.ranked.order.size
         while by_clock and self._status() is None:
             may_find = self.n_idle < _IDLE_ROUNDS or self.walk_seconds < _LONG * self.found_at
-            if self.beside_seconds >= _CORE_WALKS[may_find] * self.core_seconds:
+            if self.beside_seconds >= (_CORE_WALKS_MOST if may_find else _CORE_WALKS_LEAST) * self.core_seconds:
                 break
             before = self.walk_seconds
             self._walk(_FEW_MOVES)

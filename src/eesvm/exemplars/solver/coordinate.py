@@ -36,6 +36,7 @@ from eesvm.exemplars.solver.stretching import Goal, enough_longer
 from eesvm.exemplars.solver.visits import are_many, dot, violation, visit_alone, visit_together
 
 _MAX_ROUNDS = 40
+_FIRST_VISITS_IF_NARROW = 1.0  # where visits pay at all in few columns, they are few
 _FIRST_VISITS = 3.0  # times the rows, in a first round; twice as many in each further one
 _NEAR = 2.0  # times the worst violation: so near to its margin a row is visited
 _SURPLUS = 2.8  # times smaller than `tol` is the duality gap that is aimed at: the last visits are not cheap
@@ -103,7 +104,7 @@ def descend_coordinates(
     )
     lengths, goal, active = squares + multiplier**2, tol / _SURPLUS, np.arange(n)
     accuracy, share_of_gap = np.full(n, tol), np.ones(n)
-    budget = first_visits = _FIRST_VISITS if width > _FEW_COLUMNS else 1.0  # where visits pay at all, they are few
+    budget = first_visits = _FIRST_VISITS if width > _FEW_COLUMNS else _FIRST_VISITS_IF_NARROW
     for round_ in range(_MAX_ROUNDS):
         found.weights[active] = weights = _weights(share, active, multiplier)
         slopes = share.targets[active] + scores_of(share.rows, weights[:, :-1])

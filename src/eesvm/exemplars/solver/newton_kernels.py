@@ -11,7 +11,7 @@ import numpy as np
 
 from eesvm._support.compile import inner, kernel
 
-_LANES = 256  # rows, each of which is compared with the one so many before it
+_LANES = 256  # rows of a block; a running maximum is kept for each place in it
 _REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order, but infinities stay what they are
 
 

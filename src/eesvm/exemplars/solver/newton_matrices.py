@@ -113,7 +113,7 @@ class OwnMatrices:
         return known.matrix
 
     def n_changed(self, members: NDArray[np.intp], counts: NDArray[np.bool_], n_counted: F64) -> float:
-        """How many rows have come or gone, on average over exemplars whose rows count as said, (m, P) and how many."""
+        """How many rows have come or gone, on average over exemplars; `counts` (m, P) marks those that count now."""
         found = [
             n if known is None else np.count_nonzero(own != known.counts)
             for own, n, known in zip(counts, n_counted, map(self._known.get, members.tolist()), strict=True)

@@ -80,7 +80,7 @@ def rows_times(values: NDArray[Any], rows: NDArray[Any]) -> NDArray[Any]:
 def _added(values, chosen, rows):  # type: ignore[no-untyped-def]
     """values[chosen] @ rows, row by row; first it is noted which values are not 0, without a branch for each."""
     out = np.zeros((len(chosen), rows.shape[1]), dtype=rows.dtype)
-    places = np.empty(values.shape[1] + 1, dtype=np.int64)
+    places = np.empty(values.shape[1], dtype=np.int64)
     for k in range(len(chosen)):
         own, total, n = values[chosen[k]], out[k], 0
         for i in range(len(own)):

@@ -72,7 +72,7 @@ def _score(rows, weights, scores):  # type: ignore[no-untyped-def]
 
 @kernel(fastmath=_REASSOCIATE)
 def _sum(values, rows):  # type: ignore[no-untyped-def]
-    """Add up four rows for three exemplars at a time; where there are fewer, what is left over is thrown away."""
+    """Add up four rows for three exemplars at a time; the output is padded to a multiple of three rows, then cut."""
     m, (n, d) = len(values), rows.shape
     out, n_whole = np.zeros((m + -m % 3, d), dtype=rows.dtype), n - n % 4
     for start in range(0, n_whole, _BLOCK_ROWS):

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from eesvm._support.compile import inner, kernel
 from eesvm.exemplars.solver.visits import REASSOCIATE, violation
 
-_PRECISION = 0.1  # of e: the criterion is flat where it is lowest
+_PRECISION, _LEAST = 0.1, 1e-7  # of e: the criterion is flat where it is lowest; below float32 there is no e
+_ROOM = 0.99  # of the largest e: violations are as large, and rounded
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ def enough_longer(
     slopes: NDArray[Any], targets: NDArray[Any], duals: NDArray[Any], cap: Any, own: Any, square: float, goal: Goal
 ) -> tuple[float, float] | None:
     """The e with which w (1 + e) reach the goal, and the worst violation then; None where no e does. As `stretch`."""
-    e, saved, worst = stretch(slopes, targets, duals, cap, own, square, goal.most)
+    e, saved, worst = stretch(slopes, targets, duals, cap, own, square, _ROOM * goal.most)
     is_enough = goal.gap - saved <= goal.wanted * (goal.primal - saved) and worst <= goal.most
     return (e, worst) if is_enough else None
 
@@ -61,7 +62,7 @@ def stretch(slopes, targets, duals, cap, own, square, most):  # type: ignore[no-
     low, high = 0.0, most
     if _rise(slopes, targets, cap, own_slope, own_score, own_cap, square, 0.0) >= 0.0:
         high = 0.0
-    while high - low > _PRECISION * high:
+    while high - low > _PRECISION * high and high > _LEAST:
         middle = (low + high) / 2
         if _rise(slopes, targets, cap, own_slope, own_score, own_cap, square, middle) < 0.0:
             low = middle
