@@ -13,6 +13,9 @@ import numpy as np
 from eesvm._support.compile import inner, kernel, prefetch
 
 STRIDE = np.float32(1.5)  # times the step that is best for one dual
+# Of the worst violation of the epoch before: a row that is at its bound and pulls away from the margin by more than
+# that rests until all rows are looked at again. At 1, as in liblinear, there were up to 1.6 times as many visits.
+RESTING = np.float32(0.25)
 POSITIVE = 16  # visits to the positive in an epoch
 REASSOCIATE = {"reassoc", "contract", "nsz"}  # sums in any order, but infinities stay what they are
 _ENOUGH = 0.8  # of the accuracy: violations in an epoch up to which it is the last
@@ -66,7 +69,7 @@ def visit_together(  # type: ignore[no-untyped-def]
     accuracy, max_visits, visits, goes_on = limits
     cap, own_cap, multiplier = costs
     zero, width, n, tiny = np.float32(0), rows.shape[1], duals.shape[1], np.float32(1e-30)
-    worst, resting = np.zeros(n, np.float32), np.full(n, np.inf, np.float32)
+    worst, worst_before = np.zeros(n, np.float32), np.full(n, np.inf, np.float32)
     bits, n_visits = np.uint64(0), visits.sum()
     for j in range(n):
         if goes_on[j]:
@@ -107,7 +110,7 @@ def visit_together(  # type: ignore[no-untyped-def]
                 visits[j] += 1
                 off = violation(s, v, cap)
                 if off == zero:
-                    if (v <= zero or v >= cap) and abs(s) > resting[j]:
+                    if (v <= zero or v >= cap) and abs(s) > RESTING * worst_before[j]:
                         wants[i] &= ~bit
                     continue
                 worst[j] = max(worst[j], off)
@@ -119,7 +122,7 @@ def visit_together(  # type: ignore[no-untyped-def]
                     own_weights[width] -= change * multiplier
             at += 1
         for j in range(n):
-            resting[j] = worst[j]
+            worst_before[j] = worst[j]
             visits[j] += goes_on[j]  # an epoch without rows is a visit, too
             goes_on[j] &= worst[j] > np.float32(_ENOUGH) * accuracy[j] and visits[j] < max_visits[j]
         if not are_many(visits.sum() - n_visits, n_active):
@@ -140,7 +143,7 @@ def visit_alone(  # type: ignore[no-untyped-def]
     cap, own_cap, multiplier = costs
     zero, width, tiny = np.float32(0), rows.shape[1], np.float32(1e-30)
     own_square = max(dot(positive, positive), tiny)
-    resting, n_active, visits, state = np.float32(np.inf), len(chosen), 0, np.uint64(seed + 1)
+    worst_before, n_active, visits, state = np.float32(np.inf), len(chosen), 0, np.uint64(seed + 1)
     while n_active > 0 and visits < max_visits:
         state = shuffle(chosen, n_active, state)
         every = max(1, n_active // POSITIVE)
@@ -163,7 +166,7 @@ def visit_alone(  # type: ignore[no-untyped-def]
                 visits += 1
                 at += 1
                 if off == zero:
-                    if (v <= zero or v >= cap) and abs(s) > resting:
+                    if (v <= zero or v >= cap) and abs(s) > RESTING * worst_before:
                         at -= 1
                         n_active -= 1
                         chosen[at], chosen[n_active] = chosen[n_active], chosen[at]
@@ -190,7 +193,7 @@ def visit_alone(  # type: ignore[no-untyped-def]
                 for k in range(width):
                     total += weights[k] * following[k]
             row = following
-        resting = worst
+        worst_before = worst
         if worst <= np.float32(_ENOUGH) * accuracy:
             break
     return own, visits

@@ -31,7 +31,7 @@ from eesvm.exemplars.solver.hinge import Share
 from eesvm.exemplars.solver.problem import F64, Objective
 from eesvm.exemplars.solver.row_products import scores_of
 from eesvm.exemplars.solver.stretching import Goal, enough_longer
-from eesvm.exemplars.solver.visits import POSITIVE, REASSOCIATE, STRIDE, dot, shuffle
+from eesvm.exemplars.solver.visits import POSITIVE, REASSOCIATE, RESTING, STRIDE, dot, shuffle
 
 # Where sets were faster than other ways: columns, and rows with duals as a multiple of these.
 _LEAST_WIDTH, _MOST_SUPPORT = 192, 1.25
@@ -390,7 +390,7 @@ def _visit(  # type: ignore[no-untyped-def]
     """
     zero, n = np.float32(0), len(values)
     order, n_active, state = np.arange(n), n, np.uint64(seed + 1)
-    worst, resting = zero, np.float32(np.inf)
+    worst, worst_before = zero, np.float32(np.inf)
     for _ in range(n_epochs):
         state = shuffle(order, n_active, state)
         every = max(1, n_active // POSITIVE)
@@ -400,7 +400,7 @@ def _visit(  # type: ignore[no-untyped-def]
             v, change = values[i], zero
             s = targets[i] - total - ridges[i] * v
             if (v <= zero and s <= zero) or (v >= caps[i] and s >= zero):
-                if abs(s) > resting and i != 0:
+                if abs(s) > RESTING * worst_before and i != 0:
                     at -= 1
                     n_active -= 1
                     order[at], order[n_active] = order[n_active], order[at]
@@ -423,7 +423,7 @@ def _visit(  # type: ignore[no-untyped-def]
                     total += weights[k] * following[k]
             elif goes_on:
                 total = dot(weights, following)
-        resting = worst
+        worst_before = worst
         if worst <= tol:
             break
     return worst
