@@ -239,13 +239,13 @@ class TrainingRun:
             )
         )
         model.facts = self._facts(name, scores)
-        model.read_kept = self._kept(model, scores)
-        for stored in self.calibrators:
+        for stored in self.calibrators:  # they are fitted while windows are kept
             if not self._parts.has(self.keys.calibration(name, stored)):
                 found = scores()
                 if self.folder is not None:  # then they may be of an earlier run, which was allowed more memory
                     self._check_memory(model, found.table.n_rows)
                 self._stages.send_calibration(name, stored, found)
+        model.read_kept = self._kept(model, scores)
         if self.folder is not None:
             scores.forget()  # they can be read again: those of all classes may be more than memory holds
         return model, scores
