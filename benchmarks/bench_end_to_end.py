@@ -58,6 +58,7 @@ def main() -> None:
             measure_time(arguments)
     text = page([json.loads(line) for line in arguments.resume.read_text().splitlines()], arguments)
     if arguments.output:
+        arguments.output.mkdir(parents=True, exist_ok=True)
         (arguments.output / "end_to_end.md").write_text(text)
     print(text)
 
